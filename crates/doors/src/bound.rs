@@ -95,9 +95,9 @@ impl BoundDoor {
         let bind =
             move |mux: Option<(usize, &Listen)>, address: anyhow::Result<_>, kind, is_announced| {
                 let asked = address?;
-                let group =
-                    net::listen_group(asked, workers).map_err(|e| Unbound::new(&asked, &e))?;
-                mux.map_or(Ok(()), |(_, listen)| families::mark(&group, listen))?;
+                let options = mux.map(|(_, listen)| families::listener_options(listen));
+                let group = net::listen_group_with(asked, workers, &options.unwrap_or_default())
+                    .map_err(|e| Unbound::new(&asked, &e))?;
                 let nth = mux.map(|(nth, _)| nth);
                 net::inherited::store(&group);
                 let address = group.first().map_or(Ok(asked), std::net::TcpListener::local_addr)?;

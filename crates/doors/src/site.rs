@@ -67,7 +67,7 @@ pub(super) trait Io: AsyncRead + AsyncWrite {
 impl Io for VisitorSocket {
     fn reset_on_close(&self) {
         // A socket that rejects the option is broken.
-        let _ = self.get_ref().set_zero_linger();
+        let _ = net::socket::reset_on_close(self.get_ref());
     }
 }
 
@@ -94,8 +94,8 @@ pub(super) fn serve_plain(
     let Some(account) = worker.state.accounts.open(first.len() as u64, peer) else {
         return socket.reset_on_close();
     };
+    socket.begin_below_layer();
     let Socket::Tcp(socket) = socket else { return };
-    relay::prepare(&socket);
     let socket = Attended::new(socket, |socket| Some(socket));
     let io: Pin<Box<dyn Io>> = if first.is_empty() {
         Box::pin(socket)

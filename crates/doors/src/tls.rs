@@ -171,8 +171,8 @@ async fn terminate(visitor: Undecided, name: &str) {
         return visitor.socket.reset_on_close();
     };
     let Undecided { worker, doors, socket, peer, .. } = visitor;
+    socket.begin_below_layer();
     let (Socket::Tcp(socket), Some(terminator)) = (socket, doors.terminator()) else { return };
-    relay::prepare(&socket);
     let socket = Attended::new(socket, |socket| Some(socket));
     let accepted = async {
         match name {

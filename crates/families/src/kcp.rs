@@ -18,7 +18,8 @@ use transport_tcp::Speech;
 
 use super::material::{NextHop, ServerTls};
 use super::{
-    Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, material, proxies, record,
+    Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, dialer_options, material,
+    proxies, record,
 };
 use crate::budget;
 
@@ -57,7 +58,7 @@ impl Family for Kcp {
         let tls = material::tls_client(path, Speech::Tunnel)?.context("kcp:// without TLS")?;
         let tls = TlsClient { config: tls.config, name: tls.name };
         let dialer = KcpDialer::new(&tls, settings(common), sizes(&common.kcp));
-        let dialer = dialer.marked(path.dscp.number());
+        let dialer = dialer.obeying(dialer_options(path));
         Ok(Arc::new(KcpDials { hop: NextHop::new(path), dialer }))
     }
 }

@@ -35,7 +35,6 @@ mod ws;
 use std::fmt::Debug;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,6 +43,7 @@ use std::time::Duration;
 use anyhow::Context;
 use config::{Common, Endpoint, Listen, Scheme, ServerConfig, Size};
 use files::peers::{Peers, RecordedPeer};
+use net::SocketOptions;
 use net::resolve::Lookups;
 use net::source::Proxies;
 use net::udp::{self, Buffers, Form, SteeringSlot};
@@ -175,24 +175,24 @@ pub fn is_absent(error: &anyhow::Error) -> bool {
     unbound.is_some_and(|unbound| unbound.kind == io::ErrorKind::AddrNotAvailable)
 }
 
-/// Binds a TCP port for each worker. Accepted connections have the mark of the listener.
+/// Binds a TCP port for each worker. Accepted connections inherit the options of the listener.
 fn bind_tcp(listen: &Listen, workers: usize) -> anyhow::Result<Vec<std::net::TcpListener>> {
     let endpoint = &listen.endpoint;
-    let group = net::listen_group(listen_address(endpoint)?, workers)
-        .map_err(|e| Unbound::new(endpoint, &e))?;
+    let group =
+        net::listen_group_with(listen_address(endpoint)?, workers, &listener_options(listen))
+            .map_err(|e| Unbound::new(endpoint, &e))?;
     net::inherited::store(&group);
-    mark(&group, listen)?;
     Ok(group)
 }
 
-/// Marks the packets of the sockets of a listener. Sockets that the process has inherited may have
-/// another mark.
-pub fn mark(group: &[impl AsFd], listen: &Listen) -> anyhow::Result<()> {
-    for socket in group {
-        let marked = net::dscp::mark(socket, listen.dscp.number());
-        marked.with_context(|| format!("dscp of {}", listen.endpoint))?;
-    }
-    Ok(())
+/// The options of the sockets of a listener.
+pub fn listener_options(listen: &Listen) -> SocketOptions {
+    SocketOptions { dscp: listen.dscp.number(), ..SocketOptions::DEFAULT }
+}
+
+/// The options of the connections over a path.
+fn dialer_options(path: &config::Path) -> SocketOptions {
+    SocketOptions { dscp: path.dscp.number(), ..SocketOptions::CARRIER }
 }
 
 /// Wraps bound TCP sockets. `open` makes a listener from each socket.
@@ -237,9 +237,10 @@ fn bound_udp(
     let endpoint = &listen.endpoint;
     let group = udp::carrier_group(listen_address(endpoint)?, workers, form)
         .map_err(|e| Unbound::new(endpoint, &e))?;
-    mark(&group.sockets, listen)?;
+    let options = SocketOptions { buffers: Some(buffers), ..listener_options(listen) };
     for socket in &group.sockets {
-        udp::raise(socket, buffers)?;
+        // A socket of a former process may have other options.
+        options.at_bind(socket, None)?;
     }
     let first = group.sockets.first().context("no socket")?;
     let connections = call_back(first)?;

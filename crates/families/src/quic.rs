@@ -17,7 +17,8 @@ use transport_tcp::Speech;
 
 use super::material::{NextHop, ServerTls};
 use super::{
-    Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, material, proxies, record,
+    Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, dialer_options, material,
+    proxies, record,
 };
 
 /// The time by which the idle timeout of a connection exceeds the keepalive. The link needs less:
@@ -61,7 +62,7 @@ impl Family for Quic {
         let tls = material::tls_client(path, Speech::Tunnel)?.context("quic:// without TLS")?;
         let tls = transport_quic::TlsClient { config: tls.config, name: tls.name };
         let dialer = QuicDialer::new(&tls, settings(common), sizes(&common.quic));
-        let dialer = dialer.context("quic")?.marked(path.dscp.number());
+        let dialer = dialer.context("quic")?.obeying(dialer_options(path));
         Ok(Arc::new(QuicDials { hop: NextHop::new(path), dialer }))
     }
 }

@@ -4,15 +4,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Common, Listen};
-use net::Current;
 use net::source::Proxies;
-use proto::Dscp;
+use net::{Current, SocketOptions};
 use transport::PathDialer;
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
 
 use super::material::{NextHop, ServerTls};
 use super::{
-    Bound, Dials, Family, Listeners, Renewal, Setup, bind_tcp, bound_tcp, material, proxies,
+    Bound, Dials, Family, Listeners, Renewal, Setup, bind_tcp, bound_tcp, dialer_options, material,
+    proxies,
 };
 
 pub(super) struct Tcp;
@@ -31,7 +31,7 @@ impl Family for Tcp {
     fn dials(&self, path: &config::Path, _: &Common) -> anyhow::Result<Arc<dyn Dials>> {
         let tls = material::tls_client(path, Speech::Tunnel)?;
         let via = material::via(path).map(|(.., via)| via);
-        Ok(Arc::new(TcpDials { hop: NextHop::new(path), tls, via, dscp: path.dscp }))
+        Ok(Arc::new(TcpDials { hop: NextHop::new(path), tls, via, options: dialer_options(path) }))
     }
 }
 
@@ -65,12 +65,12 @@ struct TcpDials {
     hop: NextHop,
     tls: Option<TlsClient>,
     via: Option<Via>,
-    dscp: Dscp,
+    options: SocketOptions,
 }
 
 impl Dials for TcpDials {
     fn dialer(&self, _: Option<u8>) -> Rc<dyn PathDialer> {
         let dialer = TcpDialer::new(self.tls.clone()).through(self.via.clone());
-        self.hop.dialled(dialer.marked(self.dscp.number()))
+        self.hop.dialled(dialer.obeying(self.options.clone()))
     }
 }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Common, Endpoint, Listen, ServerConfig};
-use net::Current;
-use proto::Dscp;
+use net::{Current, SocketOptions};
 use transport::PathDialer;
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
 use transport_ws::{Request, Terms, WsDialer, WsListener};
 
 use super::material::{NextHop, ServerTls};
 use super::{
-    Bound, Dials, Family, Listeners, Renewal, Setup, Unfit, bind_tcp, bound_tcp, material, proxies,
+    Bound, Dials, Family, Listeners, Renewal, Setup, Unfit, bind_tcp, bound_tcp, dialer_options,
+    material, proxies,
 };
 
 /// The maximum time in which a WebSocket sends nothing. nginx and most load balancers close after
@@ -44,8 +44,8 @@ impl Family for Ws {
         let tls = material::tls_client(path, Speech::Http)?;
         let via = material::via(path).map(|(.., via)| via);
         let (request, ping_after) = (request(path)?, ping_after(common));
-        let (hop, dscp) = (NextHop::new(path), path.dscp);
-        Ok(Arc::new(WsDials { hop, tls, via, dscp, request, ping_after }))
+        let (hop, options) = (NextHop::new(path), dialer_options(path));
+        Ok(Arc::new(WsDials { hop, tls, via, options, request, ping_after }))
     }
 }
 
@@ -80,7 +80,7 @@ struct WsDials {
     hop: NextHop,
     tls: Option<TlsClient>,
     via: Option<Via>,
-    dscp: Dscp,
+    options: SocketOptions,
     request: Request,
     ping_after: Duration,
 }
@@ -88,7 +88,7 @@ struct WsDials {
 impl Dials for WsDials {
     fn dialer(&self, _: Option<u8>) -> Rc<dyn PathDialer> {
         let inner = TcpDialer::new(self.tls.clone()).through(self.via.clone());
-        let inner = inner.speaking(Speech::Http).marked(self.dscp.number());
+        let inner = inner.speaking(Speech::Http).obeying(self.options.clone());
         self.hop.dialled(WsDialer::new(inner, self.request.clone(), self.ping_after))
     }
 }

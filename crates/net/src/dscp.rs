@@ -26,7 +26,7 @@ const ECN: u8 = 3;
 ///
 /// # Errors
 /// Those of setsockopt(2).
-pub fn mark(socket: &impl AsFd, dscp: u8) -> io::Result<()> {
+pub(crate) fn mark(socket: &impl AsFd, dscp: u8) -> io::Result<()> {
     let field = dscp << 2;
     let is_v6 = socket_domain(socket)? == AddressFamily::INET6;
     if is_v6 {
@@ -39,14 +39,6 @@ pub fn mark(socket: &impl AsFd, dscp: u8) -> io::Result<()> {
         Err(_) if is_v6 => Ok(()),
         outcome => outcome.map_err(io::Error::from),
     }
-}
-
-/// Marks the packets of a new socket as [`mark`] does. A new socket already has 0.
-///
-/// # Errors
-/// Those of setsockopt(2).
-pub fn mark_new(socket: &impl AsFd, dscp: u8) -> io::Result<()> {
-    if dscp == 0 { Ok(()) } else { mark(socket, dscp) }
 }
 
 /// The code point of the packets of a socket, 0 to 63; 0 if it cannot be read.

@@ -16,7 +16,8 @@
 //! | `family` | [`bindable`]: the meaning of `[::]` on a machine without IPv6 |
 //! | [`race`] | racing several addresses |
 //! | [`resolve`] | name lookups that cannot starve each other |
-//! | [`socket`] | TCP sockets: creation, options, reads and writes |
+//! | [`socket`] | TCP sockets: creation, reads and writes |
+//! | [`options`] | the options of sockets, declared once |
 //! | [`own`] | the addresses of this machine |
 //! | [`interfaces`] | the addresses of this machine, the most reachable first |
 //! | [`source`] | limits by the source address |
@@ -40,6 +41,7 @@ pub mod interfaces;
 mod listen;
 #[cfg(test)]
 mod no_check;
+pub mod options;
 pub mod own;
 pub mod pages;
 pub mod pool;
@@ -53,4 +55,5 @@ pub mod zone;
 
 pub use current::Current;
 pub use family::bindable;
-pub use listen::{died_in_queue, listen_group};
+pub use listen::{died_in_queue, listen_group, listen_group_with};
+pub use options::SocketOptions;

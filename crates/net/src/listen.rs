@@ -11,7 +11,8 @@ use std::net::{SocketAddr, TcpListener};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::socket::{KEEPALIVE, keep_alive, never_pace_loopback};
+use crate::options::SocketOptions;
+use crate::socket::never_pace_loopback;
 use crate::{bindable, handover, inherited};
 
 /// The backlog of each listener, in connections; `somaxconn` limits it. After a restart thousands
@@ -27,22 +28,38 @@ const BACKLOG: i32 = 4096;
 /// the first listener gets the option and the others join it. `SO_REUSEADDR` lets a restart bind
 /// while old connections are in `TIME_WAIT`. A group of this address that the process has
 /// [inherited] is used instead.
+///
+/// The listeners have the default options ([`SocketOptions::DEFAULT`]), which accepted connections
+/// inherit.
 pub fn listen_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
-    let group = bind_group(address, count)?;
+    listen_group_with(address, count, &SocketOptions::DEFAULT)
+}
+
+/// As [`listen_group`], with these options.
+pub fn listen_group_with(
+    address: SocketAddr,
+    count: usize,
+    options: &SocketOptions,
+) -> io::Result<Vec<TcpListener>> {
+    let group = bind_group(address, count, options)?;
     handover::note(&group);
     Ok(group)
 }
 
-fn bind_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
+fn bind_group(
+    address: SocketAddr,
+    count: usize,
+    options: &SocketOptions,
+) -> io::Result<Vec<TcpListener>> {
     let address = bindable(address)?;
     if let Some(group) = inherited::tcp(address, count)? {
         for one in &group {
             never_pace_loopback(one, address);
-            keep_alive(one, KEEPALIVE)?;
+            options.at_bind(one, None)?;
         }
         return Ok(group);
     }
-    let first = socket(address)?;
+    let first = socket(address, options)?;
     first.bind(&address.into())?;
     first.listen(BACKLOG)?;
     if count < 2 {
@@ -53,7 +70,7 @@ fn bind_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>>
     let bound = first.local_addr()?;
     let mut group = vec![first];
     for _ in 1..count {
-        let next = socket(bound)?;
+        let next = socket(bound, options)?;
         next.set_reuse_port(true)?;
         next.bind(&bound.into())?;
         next.listen(BACKLOG)?;
@@ -87,17 +104,18 @@ pub fn died_in_queue(error: &io::Error) -> bool {
     )
 }
 
-fn socket(address: SocketAddr) -> io::Result<Socket> {
+fn socket(address: SocketAddr, options: &SocketOptions) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
     never_pace_loopback(&socket, address);
-    // Accepted connections inherit the setting, which saves a call for each of them.
-    keep_alive(&socket, KEEPALIVE)?;
     if let SocketAddr::V6(v6) = address {
         socket.set_only_v6(!v6.ip().is_unspecified())?;
     }
-    Ok(socket)
+    // Accepted connections inherit the options, which saves calls for each of them.
+    let socket = TcpListener::from(socket);
+    options.at_bind(&socket, Some(&SocketOptions::UNSET))?;
+    Ok(socket.into())
 }
 
 #[cfg(test)]

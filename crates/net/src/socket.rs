@@ -4,25 +4,24 @@
 //! epoll a short read or write means the same (epoll(7), question 9). This module then clears the
 //! readiness, which saves one system call per request and one per response.
 //!
-//! Each TCP socket of the daemon has keepalive ([`keep_alive`]): a visitor or a target that
-//! vanishes sends no FIN, and without probes an idle socket stays open forever.
+//! The options of sockets are in [`crate::options`].
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
-use nix::sys::socket::sockopt::{GetStruct, SetStruct, TcpMaxSeg};
-use nix::sys::socket::{getsockopt, setsockopt};
-use nix::{getsockopt_impl, libc, setsockopt_impl};
+use nix::libc;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::TcpMaxSeg;
 use rustix::io::Errno;
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::family::unreachable;
+use crate::options::SocketOptions;
 use crate::udp::local_address;
 
 /// Converts an IPv4-mapped IPv6 address to IPv4. A dual-stack listener sees IPv4 peers as mapped
@@ -32,36 +31,12 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// The idle time after which the system probes the far end of a connection. Including the probes it
-/// takes 4 min to detect that the far end has vanished: within the promised 5 min, and below the 5
-/// min after which many NATs drop an idle connection.
-pub const KEEPALIVE: Duration = Duration::from_secs(120);
-
-/// The number of unanswered probes after which the system ends the connection, and their interval.
-/// A path interruption of less than 2 min breaks no connection.
-const PROBES: u32 = 8;
-const PROBE_INTERVAL: Duration = Duration::from_secs(15);
-
-/// Enables keepalive probes after the idle time `idle`, in whole seconds from 1 to 32,767 (tcp(7),
-/// `TCP_KEEPIDLE`). Zero disables the probes. Accepted connections inherit the setting of the
-/// listener.
-///
-/// `TCP_USER_TIMEOUT` is no substitute: it resets a far end that is alive but does not read.
-pub fn keep_alive(socket: &impl AsFd, idle: Duration) -> io::Result<()> {
-    let socket = SockRef::from(socket);
-    if idle.is_zero() {
-        return socket.set_keepalive(false);
-    }
-    let probes = TcpKeepalive::new().with_time(idle).with_interval(PROBE_INTERVAL);
-    socket.set_tcp_keepalive(&probes.with_retries(PROBES))
-}
-
-/// Creates a socket that the caller connects to `address`. The socket has [`KEEPALIVE`].
-pub fn dialling(address: SocketAddr) -> io::Result<TcpSocket> {
+/// Creates a socket with these options that the caller connects to `address`.
+pub fn dialling(address: SocketAddr, options: &SocketOptions) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() };
     let socket = socket.map_err(unreachable)?;
     never_pace_loopback(&socket, address);
-    keep_alive(&socket, KEEPALIVE)?;
+    options.at_connect(&socket)?;
     Ok(socket)
 }
 
@@ -113,32 +88,6 @@ pub(crate) fn never_pace_loopback(socket: &impl AsFd, address: SocketAddr) {
     }
 }
 
-/// The limit of unsent bytes that the kernel buffers for a stream beyond the far end's window.
-/// Without a limit it buffers 2.5 to 4 MB for a visitor or target that does not read, and 400 of
-/// them push the machine into TCP memory pressure, in which every connection is slow: a concurrent
-/// download of 200 MB took 60 to 100 s instead of 0.4 s.
-///
-/// Bytes in flight do not count, so the limit does not slow long paths. It costs a wake-up per half
-/// of the limit while the far end reads more slowly than bytes arrive, so a stream that has moved
-/// bytes gets the higher limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsent {
-    /// 64 KiB, the largest loopback segment: for a stream that has not been seen to be read.
-    Narrow,
-    /// 384 KiB, for a stream in progress: a higher limit saves no time (decision 0076).
-    Wide,
-}
-
-/// Limits the bytes that the kernel buffers for a stalled visitor or target; see [`Unsent`].
-pub fn bound_unsent(socket: &impl AsFd, unsent: Unsent) {
-    let bytes = match unsent {
-        Unsent::Narrow => 64 << 10,
-        Unsent::Wide => 384 << 10,
-    };
-    // Failure is harmless, apart from the cost above.
-    let _ = SockRef::from(socket).set_tcp_notsent_lowat(bytes);
-}
-
 /// The maximum segment size of the far end if segments are limited. Linux gives a new socket a send
 /// buffer of 20 segments of its peer's maximum size, whatever the peer reads: 2.6 MB at the 65,483
 /// bytes of loopback, and programs on this machine that send to a stalled stream fill it
@@ -155,34 +104,21 @@ pub fn bound_segments(socket: &impl AsFd, is_bounded: bool) {
     let _ = setsockopt(socket, TcpMaxSeg, &if is_bounded { SEGMENT } else { 0 });
 }
 
-/// The receive buffer of a visitor or target whose bytes have not been accepted by the far side
-/// yet: the default size of a new socket, but fixed. Without this limit the buffer of an unread
-/// socket grows to several MiB, and a few hundred of them exhaust the TCP memory of the system. The
-/// kernel doubles the value (socket(7)).
-const UNREAD: usize = 128 << 10;
-
-/// The option for the buffers that the kernel must not resize, since Linux 5.14.
-const SO_BUF_LOCK: libc::c_int = 72;
-
-/// The buffers of a socket with a fixed size: 1 is the send buffer, 2 the receive buffer.
-#[derive(Clone, Copy, Debug)]
-struct BufferLock;
-
-setsockopt_impl!(BufferLock, libc::SOL_SOCKET, SO_BUF_LOCK, u32, SetStruct<'_, u32>);
-getsockopt_impl!(BufferLock, libc::SOL_SOCKET, SO_BUF_LOCK, u32, GetStruct<u32>);
-
-/// Keeps the receive buffer of a socket small until [`free_unread`]. No effect on a kernel that
-/// could not undo it later.
-pub fn bound_unread(socket: &impl AsFd) {
-    static CAN_FREE: OnceLock<bool> = OnceLock::new();
-    if *CAN_FREE.get_or_init(|| getsockopt(socket, BufferLock).is_ok()) {
-        let _ = SockRef::from(socket).set_recv_buffer_size(UNREAD);
-    }
+/// Makes a close of the socket a reset (RST), which drops the bytes that were not sent.
+///
+/// # Errors
+/// A socket that rejects the option is broken.
+pub fn reset_on_close(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_linger(Some(Duration::ZERO))
 }
 
-/// Re-enables the auto-tuning of a socket's receive buffer.
-pub fn free_unread(socket: &impl AsFd) {
-    let _ = setsockopt(socket, BufferLock, &0);
+/// Makes a close a clean end (FIN) again. When the call fails, the far end receives RST instead of
+/// FIN, after all its bytes.
+///
+/// # Errors
+/// A socket that rejects the option is broken.
+pub fn end_on_close(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_linger(None)
 }
 
 /// Reads at most `limit` bytes into the spare capacity of `buf`. `None` means that no byte has
@@ -238,34 +174,13 @@ fn transfer(
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::socket::getsockopt;
+
     use super::*;
 
     fn congestion(socket: &impl AsFd) -> String {
         let name = SockRef::from(socket).tcp_congestion().unwrap();
         String::from_utf8(name).unwrap().trim_end_matches('\0').to_owned()
-    }
-
-    /// The idle time before the first probe, the interval and the number of probes, as set in the
-    /// kernel; `None` without keepalive.
-    fn probes(socket: &impl AsFd) -> Option<(u64, u64, u32)> {
-        let socket = SockRef::from(socket);
-        socket.keepalive().unwrap().then(|| {
-            let seconds = |time: io::Result<Duration>| time.unwrap().as_secs();
-            let times =
-                (seconds(socket.tcp_keepalive_time()), seconds(socket.tcp_keepalive_interval()));
-            (times.0, times.1, socket.tcp_keepalive_retries().unwrap())
-        })
-    }
-
-    #[test]
-    fn a_receive_buffer_keeps_its_size_until_it_is_freed() {
-        let socket = TcpSocket::new_v4().unwrap();
-        let lock = || getsockopt(&socket, BufferLock).unwrap();
-        assert_eq!(lock(), 0);
-        bound_unread(&socket);
-        assert_eq!((lock(), SockRef::from(&socket).recv_buffer_size().unwrap()), (2, 2 * UNREAD));
-        free_unread(&socket);
-        assert_eq!(lock(), 0);
     }
 
     #[test]
@@ -281,25 +196,6 @@ mod tests {
         assert!(segment() <= SEGMENT && without > SEGMENT, "{without} without a bound");
         bound_segments(&group[0], false);
         assert_eq!(segment(), without);
-    }
-
-    #[test]
-    fn what_is_dialled_and_what_a_listener_accepts_is_probed() {
-        let dialled = dialling("127.0.0.1:1".parse().unwrap()).unwrap();
-        assert_eq!(probes(&dialled), Some((120, 15, 8)));
-        let group = crate::listen_group("127.0.0.1:0".parse().unwrap(), 2).unwrap();
-        for listener in group {
-            let _visitor = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            // Either listener of the group may have the connection.
-            let Ok((accepted, _)) = listener.accept() else { continue };
-            assert_eq!(probes(&accepted), Some((120, 15, 8)));
-            keep_alive(&accepted, Duration::from_secs(30)).unwrap();
-            assert_eq!(probes(&accepted), Some((30, 15, 8)));
-            keep_alive(&accepted, Duration::ZERO).unwrap();
-            assert_eq!(probes(&accepted), None);
-            return;
-        }
-        panic!("nothing was accepted");
     }
 
     #[test]
@@ -327,7 +223,7 @@ mod tests {
             ("192.0.2.1:0", &systems),
             ("0.0.0.0:0", &systems),
         ] {
-            let Ok(socket) = dialling(address.parse().unwrap()) else {
+            let Ok(socket) = dialling(address.parse().unwrap(), &SocketOptions::DEFAULT) else {
                 continue; // a machine without IPv6
             };
             assert_eq!(congestion(&socket), *wanted, "{address}");

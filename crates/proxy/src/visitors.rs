@@ -105,9 +105,9 @@ fn serve(
 }
 
 async fn shake_hands(tls: &VisitorTls, socket: Socket) -> std::io::Result<Layered> {
+    socket.begin_below_layer();
     Ok(match socket {
         Socket::Tcp(socket) => {
-            relay::prepare(&socket);
             let socket = Attended::new(socket, |socket| Some(socket));
             Layered::new(tls.accept(socket).await?, Bytes::new())
         }

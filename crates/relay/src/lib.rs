@@ -107,9 +107,9 @@ pub use proxy::{
 };
 pub use proxy_header::{ProxyVersion, proxy_header, with_fields};
 pub use room::Room;
-pub use settings::Settings;
+pub use settings::{Settings, socket_options};
 pub use shares::{Holder, Seat};
-pub use socket::{Detached, Seated, Socket, prepare};
+pub use socket::{Detached, Seated, Socket};
 pub use source::Visitor;
 pub use stats::{REQUEST_BOUNDS, Requests, Stats, open_error_code};
 pub use straight::{FirstWord, Straight, serve_here, serve_layered_here};

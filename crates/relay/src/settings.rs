@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use net::SocketOptions;
+use net::options::KeepAlive;
 use net::resolve::Lookups;
-use proto::control::Timeouts;
-use proto::{Budget, Dscp, ResetCode};
+use proto::control::{ServiceTerms, Timeouts};
+use proto::{Budget, ResetCode};
 
 use crate::dial::DialAccount;
 use crate::{Gate, Held, Holder, Room, Stats, Watcher};
@@ -16,8 +18,8 @@ use crate::{Gate, Held, Holder, Room, Stats, Watcher};
 pub struct Settings {
     /// The time-outs.
     pub timeouts: Timeouts,
-    /// The DSCP of the packets to targets.
-    pub dscp: Dscp,
+    /// The options of the sockets of visitors and targets.
+    pub socket: SocketOptions,
     /// The counters of the streams. They survive a change of the settings.
     pub stats: Rc<Stats>,
     /// The descriptors that sockets to targets may use.
@@ -59,12 +61,23 @@ impl Settings {
     }
 }
 
+/// The options of the sockets of visitors and targets under these terms.
+#[must_use]
+pub fn socket_options(terms: &ServiceTerms) -> SocketOptions {
+    let ServiceTerms { timeouts: Timeouts { keepalive: idle, .. }, dscp, .. } = *terms;
+    SocketOptions {
+        dscp: dscp.number(),
+        keepalive: KeepAlive { idle, ..KeepAlive::DEFAULT },
+        ..SocketOptions::DEFAULT
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_socket_is_probed_by_default_as_the_terms_of_a_service_say() {
-        assert_eq!(Timeouts::default().keepalive, net::socket::KEEPALIVE);
+        assert_eq!(socket_options(&ServiceTerms::default()), SocketOptions::default());
     }
 }

@@ -15,10 +15,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use net::socket::{Unsent, bound_unsent};
+use net::SocketOptions;
+use net::options::{SocketKind, SocketOfKind};
 use net::tcp_info::Ends;
 use net::{gather, socket};
 use socket2::SockRef;
@@ -119,12 +119,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Seated<S> {
     }
 }
 
-/// Sets the options of a connection to a visitor or target over TCP.
-pub fn prepare(socket: &TcpStream) {
-    let _ = socket.set_nodelay(true);
-    bound_unsent(socket, Unsent::Narrow);
-}
-
 /// A socket that moves to another thread.
 #[derive(Debug)]
 pub enum Detached {
@@ -143,6 +137,15 @@ impl From<TcpStream> for Socket {
 impl From<UnixStream> for Socket {
     fn from(socket: UnixStream) -> Self {
         Self::Unix(socket.into())
+    }
+}
+
+impl SocketOfKind for Socket {
+    fn kind(&self) -> SocketKind {
+        match self {
+            Self::Tcp(_) => SocketKind::Tcp,
+            Self::Unix(_) => SocketKind::Unix,
+        }
     }
 }
 
@@ -210,53 +213,22 @@ impl Socket {
         }
     }
 
-    /// Enables keepalive probes after `idle` ([`net::socket::keep_alive`]). New sockets have the
-    /// default already.
-    pub fn keep_alive(&self, idle: Duration) {
-        if let Self::Tcp(socket) = self
-            && idle != socket::KEEPALIVE
-        {
-            // On an error the socket keeps the default.
-            let _ = socket::keep_alive(&**socket, idle);
-        }
+    /// Gives a visitor the options of its service. `had`: the options of its listener; `None`: it
+    /// has those of another service.
+    pub fn obey(&self, options: &SocketOptions, had: Option<&SocketOptions>) {
+        // On an error the socket keeps what it had, which is harmless.
+        let _ = options.apply_to(self, had);
     }
 
-    /// Marks the packets of the socket with a DSCP ([`net::dscp`]).
-    pub fn mark(&self, dscp: proto::Dscp) {
-        if let Self::Tcp(socket) = self {
-            // On an error the packets are unmarked, which is harmless.
-            let _ = net::dscp::mark(&**socket, dscp.number());
-        }
+    /// Sets the options of a visitor or target before bytes move.
+    pub(crate) fn begin(&self, options: &SocketOptions) {
+        // On an error the socket keeps the options of the system.
+        let _ = options.established(self);
     }
 
-    /// Keeps the receive buffer small until the far side has taken bytes of this socket.
-    pub(crate) fn bound_unread(&self) {
-        if let Self::Tcp(socket) = self {
-            socket::bound_unread(&**socket);
-        }
-    }
-
-    /// Lets the system size the receive buffer.
-    pub(crate) fn free_unread(&self) {
-        if let Self::Tcp(socket) = self {
-            socket::free_unread(&**socket);
-        }
-    }
-
-    /// Sets the options of a visitor or target. Nagle's algorithm is off: frames are batches
-    /// already, so the delay would only add latency. The bytes that the system buffers for a
-    /// stalled stream are bounded.
-    pub(crate) fn prepare(&self) {
-        if let Self::Tcp(socket) = self {
-            prepare(socket);
-        }
-    }
-
-    /// Raises the bound of buffered bytes, because the stream has moved bytes.
-    pub(crate) fn widen(&self) {
-        if let Self::Tcp(socket) = self {
-            bound_unsent(socket, Unsent::Wide);
-        }
+    /// Sets the options of a visitor whose bytes a layer such as TLS takes first.
+    pub fn begin_below_layer(&self) {
+        self.begin(&SocketOptions::DEFAULT.below_layer());
     }
 
     /// The local address, to which the far end connected; `None` for a Unix socket.
@@ -294,7 +266,7 @@ impl Socket {
     /// Makes a later close send RST, if the socket type has RST.
     pub fn reset_on_close(&self) {
         if let Self::Tcp(socket) = self {
-            let _ = socket.set_zero_linger();
+            let _ = socket::reset_on_close(&**socket);
         }
     }
 
@@ -302,7 +274,7 @@ impl Socket {
     /// receives RST instead of FIN, after all its bytes.
     pub(crate) fn end_on_close(&self) {
         if let Self::Tcp(socket) = self {
-            let _ = SockRef::from(&**socket).set_linger(None);
+            let _ = socket::end_on_close(&**socket);
         }
     }
 
@@ -430,7 +402,7 @@ impl Detached {
     /// As [`Socket::reset_on_close`].
     pub(crate) fn reset_on_close(&self) {
         if let Self::Tcp(socket) = self {
-            let _ = SockRef::from(&**socket).set_linger(Some(Duration::ZERO));
+            let _ = socket::reset_on_close(&**socket);
         }
     }
 

@@ -210,7 +210,7 @@ async fn wrap(
     let is_http2 = layer.asks_first_bytes()
         && tokio::time::timeout(settings.timeouts.dial, looking).await.unwrap_or(false);
     let socket = dialled.keep();
-    socket.prepare();
+    socket.begin(&settings.socket.below_layer());
     let wrapping = layer.wrap(socket, is_http2);
     match tokio::time::timeout(settings.timeouts.dial, wrapping).await {
         Ok(Ok(layered)) => Ok(layered.into()),

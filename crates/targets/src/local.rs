@@ -16,6 +16,7 @@ use relay::{
     Allow, Caller, Destination, DialError, Exit, FlowBounds, FlowCaller, FlowSettings, FlowTargets,
     Gate, Layer, ProxyKind, ProxyVersion, Report, Settings, StreamInlet, TargetAddr, Targets,
     Visitor, Watcher, accept_duplex, connect_flow, connect_stream, exit_stream, refuse_stream,
+    socket_options,
 };
 use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Outlet};
@@ -203,7 +204,8 @@ impl Local {
         is_direct: bool,
     ) -> Self {
         let (name, room) = (&service.name, descriptors::room());
-        let ServiceTerms { timeouts, flows: times, dscp, .. } = terms;
+        let socket = socket_options(&terms);
+        let ServiceTerms { timeouts, flows: times, .. } = terms;
         let pool = records.pools.of(service);
         let watch = Rc::new(pool.watch());
         let several = Several::of(service, &pool);
@@ -218,7 +220,7 @@ impl Local {
                 bounds: records.bounds.of(name, service.limits),
                 stats,
                 dial,
-                dscp,
+                socket: socket.clone(),
                 broadcast: service.broadcast,
                 room,
                 watcher,
@@ -232,7 +234,7 @@ impl Local {
         let budget: Option<Rc<dyn Budget>> = Some(Rc::new(worker.state.portion.clone()));
         let settings = Settings {
             timeouts,
-            dscp,
+            socket,
             stats,
             room,
             holder,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use kcp::own::Session;
 use kcp::own::wire::ConnectionId;
-use net::udp::{Buffers, raise, refused, socket_to};
+use net::SocketOptions;
+use net::udp::{self, Buffers, refused};
 use rustls::pki_types::ServerName;
 use transport::{Carrier, CarrierError, Dialer, LocalFuture, Side, Transport};
 
@@ -41,11 +42,10 @@ pub struct TlsClient {
 pub struct KcpDialer {
     tls: TlsClient,
     settings: KcpSettings,
-    buffers: Buffers,
+    /// The options of the sockets, with their buffers.
+    options: SocketOptions,
     /// The wanted worker of the server.
     steer: Option<u8>,
-    /// The code point of the packets.
-    dscp: u8,
 }
 
 impl KcpDialer {
@@ -54,7 +54,8 @@ impl KcpDialer {
     /// packets leave from another address and the connection goes on.
     #[must_use]
     pub fn new(tls: &TlsClient, settings: KcpSettings, buffers: Buffers) -> Self {
-        Self { tls: tls.clone(), settings, buffers, steer: None, dscp: 0 }
+        let options = SocketOptions::with_buffers(buffers);
+        Self { tls: tls.clone(), settings, options, steer: None }
     }
 
     /// Sets the byte that steers the connections of one link to one worker: the byte modulo the
@@ -65,10 +66,11 @@ impl KcpDialer {
         Self { steer: Some(byte), ..self }
     }
 
-    /// Marks the packets of the connections with a code point ([`net::dscp`]).
+    /// Sets the options of the sockets, but for their buffers.
     #[must_use]
-    pub fn marked(self, dscp: u8) -> Self {
-        Self { dscp, ..self }
+    pub fn obeying(self, options: SocketOptions) -> Self {
+        let buffers = self.options.buffers;
+        Self { options: SocketOptions { buffers, ..options }, ..self }
     }
 }
 
@@ -83,10 +85,8 @@ impl Dialer for KcpDialer {
 }
 
 async fn dial(dialer: KcpDialer, address: SocketAddr) -> Result<Carrier, CarrierError> {
-    let KcpDialer { tls, settings, buffers, steer, dscp } = dialer;
-    let socket = socket_to(address)?;
-    net::dscp::mark_new(&socket, dscp)?;
-    raise(&socket, buffers)?;
+    let KcpDialer { tls, settings, options, steer } = dialer;
+    let socket = udp::dialled(address, &options)?;
     socket.set_nonblocking(true)?;
     let begun = async {
         let mut random = Random::default();
@@ -102,7 +102,7 @@ async fn dial(dialer: KcpDialer, address: SocketAddr) -> Result<Carrier, Carrier
     };
     tokio::select! {
         done = begun => done,
-        error = refused(address, dscp) => Err(error.into()),
+        error = refused(address, &options) => Err(error.into()),
     }
 }
 

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use net::udp::{Buffers, raise, refused, socket_to};
+use net::SocketOptions;
+use net::udp::{self, Buffers, WANTED, refused};
 use proto::greeting::EarlyBinding;
 use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, RecvStream, SendStream};
 use rustls::pki_types::ServerName;
@@ -37,11 +38,10 @@ pub struct QuicDialer {
     clients: Clients,
     name: ServerName<'static>,
     settings: QuicSettings,
-    buffers: Buffers,
+    /// The options of the sockets, with their buffers.
+    options: SocketOptions,
     /// The first byte of the first connection id; see [`first_id_to`].
     steer: Option<u8>,
-    /// The code point of the packets.
-    dscp: u8,
     past: PastPaths,
 }
 
@@ -59,7 +59,8 @@ impl QuicDialer {
     ) -> Result<Self, rustls::Error> {
         let (clients, name) = (Clients::new(&tls.config)?, tls.name.clone());
         let past = PastPaths::default();
-        Ok(Self { clients, name, settings, buffers, steer: None, dscp: 0, past })
+        let options = SocketOptions::with_buffers(buffers);
+        Ok(Self { clients, name, settings, options, steer: None, past })
     }
 
     /// Sets the byte that steers the connections of one link to one worker; see [`first_id_to`].
@@ -68,10 +69,11 @@ impl QuicDialer {
         Self { steer: Some(byte), ..self }
     }
 
-    /// Marks the packets of the connections with a code point ([`net::dscp`]).
+    /// Sets the options of the sockets, but for their buffers.
     #[must_use]
-    pub fn marked(self, dscp: u8) -> Self {
-        Self { dscp, ..self }
+    pub fn obeying(self, options: SocketOptions) -> Self {
+        let buffers = self.options.buffers;
+        Self { options: SocketOptions { buffers, ..options }, ..self }
     }
 }
 
@@ -91,8 +93,8 @@ impl Dialer for QuicDialer {
 }
 
 async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<EarlyDataFn>) -> Dialled {
-    let QuicDialer { clients, name, settings, buffers, steer, dscp, past } = dialer;
-    let receiving = Receiving::within(buffers);
+    let QuicDialer { clients, name, settings, options, steer, past } = dialer;
+    let receiving = Receiving::within(options.buffers.unwrap_or(WANTED));
     let mut settings = settings.on_route_to(address);
     settings.mtu = settings.mtu.min(receiving.largest());
     let (crypto, early) = match say {
@@ -110,9 +112,7 @@ async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<EarlyDataFn>)
     }
 
     // The endpoint lives without this handle as long as it has a connection.
-    let socket = socket_to(address)?;
-    raise(&socket, buffers)?;
-    net::dscp::mark_new(&socket, dscp)?;
+    let socket = udp::dialled(address, &options)?;
     let endpoint = endpoint::client(socket, &settings, receiving)?;
     let buffers = receiving.buffers(settings.mtu());
     let connecting = endpoint
@@ -127,7 +127,7 @@ async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<EarlyDataFn>)
     };
     let (hold, lane) = tokio::select! {
         done = shaken => done.map_err(failed)?,
-        error = refused(address, dscp) => return Err(error.into()),
+        error = refused(address, &options) => return Err(error.into()),
     };
     if let Some((lane, binding)) = lane {
         return Ok((carrier::taken(hold, lane)?, Some(binding)));

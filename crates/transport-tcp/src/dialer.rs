@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use net::SocketOptions;
 use net::socket::{connect, dialling};
 use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport};
 
@@ -16,15 +17,14 @@ pub struct TcpDialer {
     tls: Option<TlsClient>,
     speech: Speech,
     via: Option<Via>,
-    /// The code point of the packets.
-    dscp: u8,
+    options: SocketOptions,
 }
 
 impl TcpDialer {
     /// Makes a dialer of `tls://` for `Some`, and of `tcp://` for `None`.
     #[must_use]
-    pub const fn new(tls: Option<TlsClient>) -> Self {
-        Self { tls, speech: Speech::Tunnel, via: None, dscp: 0 }
+    pub fn new(tls: Option<TlsClient>) -> Self {
+        Self { tls, speech: Speech::Tunnel, via: None, options: SocketOptions::CARRIER }
     }
 
     /// Sets the protocol that the server must speak inside TLS. The default is [`Speech::Tunnel`].
@@ -40,27 +40,23 @@ impl TcpDialer {
         Self { via, ..self }
     }
 
-    /// Marks the packets of the connections with a code point ([`net::dscp`]).
+    /// Sets the options of the connections. The default is [`SocketOptions::CARRIER`].
     #[must_use]
-    pub fn marked(self, dscp: u8) -> Self {
-        Self { dscp, ..self }
+    pub fn obeying(self, options: SocketOptions) -> Self {
+        Self { options, ..self }
     }
 }
 
 impl Dialer for TcpDialer {
     fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
-        let Self { tls, speech, via, dscp } = self.clone();
+        let Self { tls, speech, via, options } = self.clone();
         Box::pin(async move {
-            let reach = async || {
-                let socket = dialling(address)?;
-                net::dscp::mark_new(&socket, dscp)?;
-                Ok(connect(socket, address).await?)
-            };
+            let reach = async || Ok(connect(dialling(address, &options)?, address).await?);
             let stream = match &via {
                 Some(via) => via.reach(reach).await?,
                 None => reach().await?,
             };
-            let socket = Socket::new(stream)?;
+            let socket = Socket::dialled(stream, &options)?;
             match tls {
                 Some(tls) => tls::connect(socket, address, tls, speech).await,
                 None => Ok(bare(socket, address)),

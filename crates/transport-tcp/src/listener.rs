@@ -114,7 +114,7 @@ impl Incoming for Accepted {
 
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         Box::pin(async move {
-            let socket = Socket::new(self.stream)?;
+            let socket = Socket::accepted(self.stream)?;
             match self.tls {
                 Some(config) => tls::accept(socket, self.remote, &config, self.speech).await,
                 None => Ok(bare(socket, self.remote)),

@@ -4,25 +4,13 @@ use std::cell::Cell;
 use std::io;
 use std::net::{Shutdown, TcpStream as StdStream};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::BytesMut;
+use net::options::{SocketOptions, limit_unsent};
 use net::pages::{self, Pages};
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 use tokio::net::TcpStream;
 use transport::Connection;
-
-/// The silence after which the kernel sends keepalive probes. The link pings after 15 s of silence
-/// and notices a dead carrier itself. The probes serve carriers whose greeting never came, and keep
-/// state tables on the path alive.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-
-/// The kernel drops a connection whose bytes stay unacknowledged for this time. It is above the
-/// link's own 5 s, and far below the kernel's default of a quarter of an hour.
-const USER_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// The limit of unsent bytes in the kernel until the link sets another limit.
-const SEND_LIMIT: u32 = 128 << 10;
 
 /// The socket belongs to a runtime, or moves between two runtimes.
 #[derive(Debug)]
@@ -41,14 +29,16 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        let options = SockRef::from(&stream);
-        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
-        options.set_tcp_keepalive(&keepalive)?;
-        options.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-        options.set_tcp_notsent_lowat(SEND_LIMIT)?;
+    /// Takes a connection that was dialled with these options.
+    pub(crate) fn dialled(stream: TcpStream, options: &SocketOptions) -> io::Result<Self> {
+        options.established(&stream)?;
         Ok(Self { place: Attachment::Attached(stream), fault: Cell::new(None) })
+    }
+
+    /// Takes a connection of a listener, whose mark it keeps.
+    pub(crate) fn accepted(stream: TcpStream) -> io::Result<Self> {
+        SocketOptions::CARRIER.apply_to(&stream, Some(&SocketOptions::DEFAULT))?;
+        Self::dialled(stream, &SocketOptions::CARRIER)
     }
 
     /// Reads at most `limit` bytes into the spare capacity of `buf`, in one call.
@@ -160,7 +150,7 @@ impl Socket {
     pub(crate) fn set_send_limit(&self, bytes: usize) {
         let Ok(stream) = self.stream() else { return };
         let limit = u32::try_from(bytes).unwrap_or(u32::MAX);
-        if let Err(error) = SockRef::from(stream).set_tcp_notsent_lowat(limit) {
+        if let Err(error) = limit_unsent(stream, limit) {
             tracing::debug!(%error, "TCP_NOTSENT_LOWAT");
         }
     }

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use net::udp::{WANTED, keep_joining, raise, take_joined, take_one_by_one};
+use net::SocketOptions;
+use net::udp::{WANTED, keep_joining, take_joined, take_one_by_one};
 use punch::stun::is_stun;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -70,7 +71,7 @@ impl Socket {
     pub(crate) fn new(socket: std::net::UdpSocket, gate: &Arc<Gate>) -> io::Result<Self> {
         keep_joining();
         socket.set_nonblocking(true)?;
-        raise(&socket, WANTED)?;
+        SocketOptions::with_buffers(WANTED).at_bind(&socket, Some(&SocketOptions::UNSET))?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         take_one_by_one(&socket)?;
         let socket = Arc::new(UdpSocket::from_std(socket)?);

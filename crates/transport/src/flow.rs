@@ -17,7 +17,8 @@ use std::ptr;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use proto::{Dscp, Open, ResetCode};
+use net::SocketOptions;
+use proto::{Open, ResetCode};
 
 use crate::OpenError;
 
@@ -44,8 +45,8 @@ pub trait FlowOutlet: fmt::Debug {
         None
     }
 
-    /// Sets the DSCP of further datagrams to the peer. An outlet without a socket ignores it.
-    fn mark(&self, _dscp: Dscp) {}
+    /// Sets the options of further datagrams to the peer. An outlet without a socket ignores them.
+    fn obey(&self, _options: &SocketOptions) {}
 
     /// Identifies the counters that this outlet shares with others of its service. Only for
     /// comparison.

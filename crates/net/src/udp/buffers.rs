@@ -46,7 +46,7 @@ pub fn granted() -> Option<Buffers> {
 /// Requests the sizes `wanted` from the kernel. A process with `CAP_NET_ADMIN` may exceed the
 /// limits of the system; other processes may not. Returns the granted sizes. If they are smaller
 /// than `wanted`, one warning per process names the setting to change.
-pub fn raise(socket: &UdpSocket, wanted: Buffers) -> io::Result<Buffers> {
+pub fn raise(socket: &impl AsFd, wanted: Buffers) -> io::Result<Buffers> {
     ask(socket, wanted)?;
     let granted = Buffers::of(socket)?;
     let mut least = LEAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +58,7 @@ pub fn raise(socket: &UdpSocket, wanted: Buffers) -> io::Result<Buffers> {
 
 /// As [`raise`], but neither records nor logs the granted sizes: for sockets that need less than
 /// [`WANTED`].
-pub(super) fn ask(socket: &UdpSocket, wanted: Buffers) -> io::Result<()> {
+pub(super) fn ask(socket: &impl AsFd, wanted: Buffers) -> io::Result<()> {
     if set_socket_recv_buffer_size_force(socket, wanted.receive).is_err() {
         set_socket_recv_buffer_size(socket, wanted.receive)?;
     }
@@ -99,7 +99,7 @@ pub fn take_joined(socket: &impl AsFd) -> io::Result<()> {
 
 impl Buffers {
     /// The current sizes of a socket.
-    fn of(socket: &UdpSocket) -> io::Result<Self> {
+    fn of(socket: &impl AsFd) -> io::Result<Self> {
         let receive = socket_recv_buffer_size(socket)? / 2;
         Ok(Self { receive, send: socket_send_buffer_size(socket)? / 2 })
     }

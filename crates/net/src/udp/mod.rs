@@ -7,7 +7,7 @@
 //! `peers` directs each peer to its worker, and `flow` reads and writes in batches. `unsent` logs
 //! that the system refuses to send.
 
-mod buffers;
+pub(crate) mod buffers;
 mod fence;
 mod flow;
 mod generations;
@@ -32,7 +32,7 @@ pub use generations::{
 pub(crate) use generations::{forget_left, hand_over, is_of_carriers, serve};
 pub use peers::{BUCKETS, Buckets, FlowGroup, Steering, bucket_of, flow_group};
 pub use refused::refused;
-pub use route::{local_address, payload_of_route, socket_to, unspecified};
+pub use route::{dialled, local_address, payload_of_route, socket_to, unspecified};
 pub use steer::Form;
 pub use unsent::unsent;
 

@@ -11,11 +11,12 @@ use std::net::SocketAddr;
 use tokio::net::UdpSocket;
 
 use super::unspecified;
+use crate::options::SocketOptions;
 
-/// Returns if the port is refused, and otherwise never. The datagram has the code point `dscp` of
-/// the client's packets ([`crate::dscp`]).
-pub async fn refused(address: SocketAddr, dscp: u8) -> io::Error {
-    match ask(address, dscp).await {
+/// Returns if the port is refused, and otherwise never. The datagram has the options of the
+/// client's packets.
+pub async fn refused(address: SocketAddr, options: &SocketOptions) -> io::Error {
+    match ask(address, options).await {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             io::Error::new(error.kind(), "nobody listens on this UDP port (connection refused)")
         }
@@ -24,9 +25,10 @@ pub async fn refused(address: SocketAddr, dscp: u8) -> io::Error {
     }
 }
 
-async fn ask(address: SocketAddr, dscp: u8) -> io::Result<()> {
+async fn ask(address: SocketAddr, options: &SocketOptions) -> io::Result<()> {
     let socket = UdpSocket::bind(unspecified(address)).await?;
-    crate::dscp::mark_new(&socket, dscp)?;
+    // One empty datagram needs no buffers.
+    SocketOptions { buffers: None, ..options.clone() }.at_connect(&socket)?;
     socket.connect(address).await?;
     socket.send(&[]).await?;
     socket.recv(&mut [0]).await.map(drop)

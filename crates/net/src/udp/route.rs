@@ -7,6 +7,7 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::IpMtu;
 
 use crate::family::unreachable;
+use crate::options::SocketOptions;
 
 /// The header length of IPv4 without options (RFC 791), and of IPv6 without extensions (RFC 8200),
 /// in bytes.
@@ -32,6 +33,16 @@ pub const fn unspecified(address: SocketAddr) -> SocketAddr {
 /// ([`io::ErrorKind::NetworkUnreachable`]).
 pub fn socket_to(peer: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::bind(unspecified(peer)).map_err(unreachable)
+}
+
+/// As [`socket_to`], for a carrier with these options.
+///
+/// # Errors
+/// As [`socket_to`]; an option was refused.
+pub fn dialled(peer: SocketAddr, options: &SocketOptions) -> io::Result<UdpSocket> {
+    let socket = socket_to(peer)?;
+    options.at_connect(&socket)?;
+    Ok(socket)
 }
 
 /// The largest UDP payload for one packet on the route to `peer`. It is limited by the MTU of the

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ::link::Link;
 use bytes::BytesMut;
+use net::SocketOptions;
 use proto::{ResetCode, Target, VisitorFields};
 use relay::{Announced, Holder, Retry, Settings, Socket, open_error_code};
 use tokio::time::Instant;
@@ -266,11 +267,7 @@ fn here(
         return turn_away(worker, entering, &settings, Answer::Busy);
     };
     let EnteringVisitor { socket, peer, origin, .. } = entering;
-    let terms = &picked.aim.terms;
-    socket.keep_alive(terms.timeouts.keepalive);
-    if !terms.dscp.is_default() {
-        socket.mark(terms.dscp);
-    }
+    socket.obey(&settings.socket, Some(&SocketOptions::DEFAULT));
     let header = match origin {
         VisitorOrigin::Port(header) => header,
         VisitorOrigin::Name(_) | VisitorOrigin::Request(..) => None,
@@ -299,13 +296,7 @@ fn serve(
     let EnteringVisitor { socket, peer, origin, preferred, until, mut attempts } = entering;
     // A connection that moves here from another service has the settings of that service.
     let is_onward = origin.http().is_some_and(|http| !http.first.is_empty());
-    let keepalive = aim.terms.timeouts.keepalive;
-    if is_onward || keepalive != net::socket::KEEPALIVE {
-        socket.keep_alive(keepalive);
-    }
-    if is_onward || !aim.terms.dscp.is_default() {
-        socket.mark(aim.terms.dscp);
-    }
+    socket.obey(&settings.socket, (!is_onward).then_some(&SocketOptions::DEFAULT));
     if let Some(terms) = &aim.proxy {
         // No open entrance: the forward has been closed meanwhile.
         if let Some(proxy) = proxy_of(worker, entrance, terms) {

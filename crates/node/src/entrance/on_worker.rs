@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use proto::Target;
-use relay::{FlowSettings, Proxy, Settings, Stats};
+use relay::{FlowSettings, Proxy, Settings, Stats, socket_options};
 
 use super::guard::Guard;
 use super::shared::Entrance;
@@ -86,6 +86,7 @@ impl OpenEntrance {
         let gate = self.entrance.backends.gate_of(picked);
         let settings = Rc::new(Settings {
             timeouts: picked.aim.terms.timeouts,
+            socket: socket_options(&picked.aim.terms),
             gate: Some(gate),
             watcher: is_watched.then(|| EntranceWatch::of_streams(&self.entrance, picked)),
             stats,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use proto::Budget;
-use relay::{FlowSettings, Settings};
+use relay::{FlowSettings, Settings, socket_options};
 
 use super::guard::Guard;
 use super::on_worker::{Entrances, OpenEntrance};
@@ -31,11 +31,12 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
         let bounds = Arc::clone(&entrance.bounds);
         Rc::new(FlowSettings { times, bounds, room, watcher, ..FlowSettings::default() })
     });
-    let timeouts = picked.aim.terms.timeouts;
+    let (timeouts, socket) = (picked.aim.terms.timeouts, socket_options(&picked.aim.terms));
     // The targets of a proxy are reported by the end that dials them.
     let watcher = (!is_here).then(|| EntranceWatch::of_streams(&entrance, &picked));
     let budget: Option<Rc<dyn Budget>> = Some(Rc::new(worker.state.portion.clone()));
-    let settings = Settings { timeouts, room, watcher, budget, gate, ..Settings::default() };
+    let settings =
+        Settings { timeouts, socket, room, watcher, budget, gate, ..Settings::default() };
     let settings = RefCell::new(vec![(picked, Rc::new(settings))]);
     let (id, proxy) = (entrance.id, RefCell::default());
     let open = OpenEntrance { entrance, listening: None, settings, flows, proxy };

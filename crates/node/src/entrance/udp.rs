@@ -8,9 +8,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use net::SocketOptions;
+use proto::ResetCode;
 use proto::control::FlowTimes;
-use proto::{Dscp, ResetCode};
-use relay::{FlowHandler, Permit, open_error_code};
+use relay::{FlowHandler, Permit, open_error_code, socket_options};
 use transport::{FlowConnector as _, FlowInlet, FlowOutlet};
 
 use super::Entrance;
@@ -56,7 +57,7 @@ impl FlowHandler for FlowAcceptor {
         if !aim.permits(Some(peer)) {
             return Err(ResetCode::Denied);
         }
-        outlet.mark(aim.terms.dscp);
+        outlet.obey(&socket_options(&aim.terms));
         if backend.session.is_here() {
             let permit =
                 backend.gate.admit_from(limits::source(Some(peer))).ok_or(ResetCode::Limit)?;
@@ -116,8 +117,8 @@ impl FlowOutlet for Movable {
         self.outlet.peer()
     }
 
-    fn mark(&self, dscp: Dscp) {
-        self.outlet.mark(dscp);
+    fn obey(&self, options: &SocketOptions) {
+        self.outlet.obey(options);
     }
 
     fn counted_in(&self) -> *const () {

@@ -115,7 +115,7 @@ impl Default for Timeouts {
             flush: Duration::ZERO,
             idle_up: Duration::ZERO,
             idle_down: Duration::ZERO,
-            // A far end that has vanished is detected within 5 min (`net::socket::KEEPALIVE`).
+            // A far end that has vanished is detected within 5 min (`net::options::KeepAlive`).
             keepalive: Duration::from_secs(120),
         }
     }

@@ -17,10 +17,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use net::guarded;
+use net::options::SocketOptions;
 use net::race::{ADDRESS_STAGGER, interleave, race};
 use net::resolve::Lookups;
-use net::socket::{bound_segments, dialling};
-use proto::{Dscp, ScopedAddr, UnixAddr};
+use net::socket::{bound_segments, dialling, reset_on_close};
+use proto::{ScopedAddr, UnixAddr};
 use rustix::io::Errno;
 use tokio::time::sleep;
 use transport::LocalFuture;
@@ -82,16 +83,15 @@ pub(crate) async fn dial_for(
     target: &TargetAddr,
     allow: Option<&Allow>,
 ) -> Result<Dialled, DialError> {
-    let Settings { timeouts, dscp, room, holder, lookups, dials, .. } = settings;
+    let Settings { timeouts, socket, room, holder, lookups, dials, .. } = settings;
     let seat = match holder {
         Some(holder) => {
             Some(holder.seat_of_target().ok_or_else(|| DialError::Share(target.clone()))?)
         }
         None => None,
     };
-    let dial = |left| dial_marked(target, allow, left, (*room, *dscp), lookups);
+    let dial = |left| dial_with(target, allow, left, (*room, socket), lookups);
     let mut dialled = dials.dial(target, timeouts.dial, dial).await?;
-    dialled.0.keep_alive(timeouts.keepalive);
     seat.into_iter().for_each(|seat| dialled.0.sit(seat));
     Ok(dialled)
 }
@@ -105,15 +105,15 @@ pub async fn dial(
     room: Room,
     lookups: &Lookups,
 ) -> Result<Dialled, DialError> {
-    dial_marked(target, allow, deadline, (room, Dscp::default()), lookups).await
+    dial_with(target, allow, deadline, (room, &SocketOptions::DEFAULT), lookups).await
 }
 
-/// As [`dial`]. All packets of the connection have a code point, including those of the handshake.
-async fn dial_marked(
+/// As [`dial`], with these options from the first packet on.
+async fn dial_with(
     target: &TargetAddr,
     allow: Option<&Allow>,
     deadline: Duration,
-    (room, dscp): (Room, Dscp),
+    (room, options): (Room, &SocketOptions),
     lookups: &Lookups,
 ) -> Result<Dialled, DialError> {
     let attempt = async {
@@ -124,8 +124,9 @@ async fn dial_marked(
                 if addresses.is_empty() {
                     return Err(DialError::Guarded(target.clone()));
                 }
-                let start =
-                    |address| -> LocalFuture<'static, _> { Box::pin(connect(address, room, dscp)) };
+                let start = |address| -> LocalFuture<'static, _> {
+                    Box::pin(connect(address, room, options.clone()))
+                };
                 let raced = race(addresses, ADDRESS_STAGGER, start, more_specific).await;
                 raced.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
             }
@@ -221,8 +222,8 @@ pub(crate) async fn addresses_of(
     Ok(interleave(addresses, ADDRESSES))
 }
 
-async fn connect(address: SocketAddr, room: Room, dscp: Dscp) -> io::Result<Dialled> {
-    let make = || dialling(address).and_then(|socket| within(room, socket));
+async fn connect(address: SocketAddr, room: Room, options: SocketOptions) -> io::Result<Dialled> {
+    let make = || dialling(address, &options).and_then(|socket| within(room, socket));
     let socket = match make() {
         Err(error) if is_exhausted(&error) => {
             make_room().await;
@@ -230,8 +231,7 @@ async fn connect(address: SocketAddr, room: Room, dscp: Dscp) -> io::Result<Dial
         }
         outcome => outcome,
     }?;
-    net::dscp::mark_new(&socket, dscp.number())?;
-    socket.set_zero_linger()?;
+    reset_on_close(&socket)?;
     if stall_pressure::is_high() {
         bound_segments(&socket, true);
     }

@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use net::SocketOptions;
 use net::resolve::Lookups;
-use proto::Dscp;
 use proto::control::FlowTimes;
 use tokio::time::Instant;
 
@@ -23,8 +23,8 @@ pub struct FlowSettings {
     pub stats: Rc<FlowStats>,
     /// The time-out of the name resolution of a target.
     pub dial: Duration,
-    /// The DSCP of the datagrams to targets.
-    pub dscp: Dscp,
+    /// The options of the sockets to targets.
+    pub socket: SocketOptions,
     /// Whether datagrams may be sent to a broadcast or multicast address, for which the system
     /// requires an option. Answers then come from each machine, at the port of the target.
     pub broadcast: bool,
@@ -43,7 +43,7 @@ impl Default for FlowSettings {
             bounds: Arc::default(),
             stats: Rc::default(),
             dial: Timeouts::default().dial,
-            dscp: Dscp::default(),
+            socket: SocketOptions::default(),
             broadcast: false,
             room: Room::default(),
             lookups: Lookups::default(),

@@ -14,8 +14,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use net::socket::canonical;
 use net::udp::{Arrival, FlowSocket, Route, Steering};
+use proto::ResetCode;
 use proto::control::FlowTimes;
-use proto::{Dscp, ResetCode};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use transport::{FlowInlet, FlowOutlet};
@@ -148,12 +148,12 @@ impl NearSocket for Port {
     type Key = Key;
     type To = Route;
 
-    fn send(&self, to: &Route, dscp: Dscp, datagram: Bytes, stats: &FlowStats) -> bool {
+    fn send(&self, to: &Route, dscp: u8, datagram: Bytes, stats: &FlowStats) -> bool {
         let socket = self.socket.borrow().clone();
         let Some(socket) = socket else { return false };
         // Queued datagrams have woken the task already.
         let is_first = !socket.has_unsent();
-        socket.send(Route { dscp: dscp.number(), ..*to }, datagram, stats);
+        socket.send(Route { dscp, ..*to }, datagram, stats);
         if is_first {
             self.waker.wake();
         }

@@ -206,8 +206,7 @@ impl Pipe {
     }
 
     pub(crate) fn connect(&self, socket: Socket) {
-        socket.prepare();
-        socket.bound_unread();
+        socket.begin(&self.settings.socket);
         self.unmoved.set(Some(Unmoved::new()));
         self.attach(socket.into());
         self.settings.stats.count_opened();
@@ -217,8 +216,7 @@ impl Pipe {
     pub(crate) fn connect_target(&self, end: ByteEnd) {
         self.facts.note(Fact::Target);
         if let Some(socket) = end.socket() {
-            socket.prepare();
-            socket.bound_unread();
+            socket.begin(&self.settings.socket);
         }
         self.unmoved.set(Some(Unmoved::new()));
         self.attach(end);
@@ -301,7 +299,7 @@ impl Pipe {
         self.read.set(read);
         if read >= TAKEN {
             self.unmoved.take();
-            self.with_socket(Socket::free_unread);
+            self.with_socket(|socket| self.settings.socket.taken(socket));
         }
     }
 
@@ -311,7 +309,7 @@ impl Pipe {
         self.written.set(written);
         if written >= MOVES {
             self.unmoved.take();
-            self.with_socket(Socket::widen);
+            self.with_socket(|socket| self.settings.socket.moved(socket));
         }
     }
 

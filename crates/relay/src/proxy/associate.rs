@@ -21,7 +21,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use net::socket::canonical;
 use net::udp::{Loss, Tally as _};
-use proto::{Dscp, Open, ResetCode, Target};
+use proto::{Open, ResetCode, Target};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
@@ -88,7 +88,7 @@ impl NearSocket for Near {
     type Key = Box<[u8]>;
     type To = To;
 
-    fn send(&self, (program, head): &To, _: Dscp, datagram: Bytes, stats: &FlowStats) -> bool {
+    fn send(&self, (program, head): &To, _: u8, datagram: Bytes, stats: &FlowStats) -> bool {
         let (header, length) = (head.len(), head.len() + datagram.len());
         let mut buffer = SCRATCH.take();
         if buffer.len() < length {

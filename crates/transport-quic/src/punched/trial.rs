@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use net::SocketOptions;
 use net::socket::canonical;
-use net::udp::raise;
 use punch::{Attempt, Nat, Pair, Role, Settings, SignalError};
 use quinn::{ClientConfig, ConnectError, Endpoint, ServerConfig};
 use tls::explain;
@@ -68,7 +68,8 @@ impl Puncher {
     fn begin(&self, role: Role, begin: &Begin) -> io::Result<Trial> {
         let settings = &self.settings;
         let socket = hosts::bind(settings)?;
-        raise(&socket, settings.buffers)?;
+        let options = SocketOptions::with_buffers(settings.buffers);
+        options.at_bind(&socket, Some(&SocketOptions::UNSET))?;
         let hosts = hosts::hosts(&socket, settings, &begin.stun)?;
         let mut failed = None;
         let mut random = |bytes: &mut [u8]| failed = getrandom::fill(bytes).err().or(failed);

@@ -19,6 +19,8 @@ pub(super) struct Facts {
     pub(super) functions: Vec<Function>,
     /// Types and traits, tests left out.
     pub(super) types: Vec<Named>,
+    /// Methods that are called, tests left out.
+    pub(super) calls: Vec<Named>,
     /// Names of test functions, and names that are passed to macros which make tests.
     pub(super) tests: BTreeSet<String>,
 }
@@ -130,6 +132,12 @@ impl Reader {
         match self.bodies.last_mut() {
             Some(body) if mention.path.len() == 1 => body.single.push(mention),
             _ => self.here().mentions.push(mention),
+        }
+    }
+
+    fn call(&mut self, name: String, at: Span) {
+        if self.tests == 0 {
+            self.facts.calls.push(Named { name, line: line(at) });
         }
     }
 
@@ -253,6 +261,10 @@ impl Reader {
         {
             self.facts.tests.insert(plain(name));
             return at + 1;
+        }
+        let is_method = is_inner && path.len() == 1;
+        if is_method && matches!(tokens.get(at), Some(TokenTree::Group(_))) {
+            self.call(path.swap_remove(0), tokens[from].span());
         }
         if is_inner {
             return at.max(from + 1);
@@ -397,6 +409,11 @@ impl<'ast> Visit<'ast> for Reader {
             self.mention(names, line(first.ident.span()));
         }
         visit::visit_path(self, path);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        self.call(plain(&call.method), call.method.span());
+        visit::visit_expr_method_call(self, call);
     }
 
     fn visit_pat_ident(&mut self, pattern: &'ast syn::PatIdent) {

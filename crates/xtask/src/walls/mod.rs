@@ -11,6 +11,7 @@
 //! | `imports`, `circles` | which file imports which, and circles of files |
 //! | `sizes` | long files, functions and comments |
 //! | `words` | names that many types have |
+//! | `sockets` | who sets an option of a socket |
 //! | `locks` | both `Cargo.lock` |
 //! | `pure` | the `.clippy.toml` of each pure crate |
 //! | `links` | the documents: links, anchors, columns |
@@ -31,6 +32,7 @@ mod proc;
 mod pure;
 mod report;
 mod sizes;
+mod sockets;
 mod sources;
 mod states;
 mod words;
@@ -90,6 +92,7 @@ fn file_breaches(root: &Path) -> Result<Vec<String>> {
     breaches.extend(circles::breaches(&circles::packages(&sources)?, &list));
     breaches.extend(sizes::breaches(&sources, &list));
     breaches.extend(words::breaches(&sources, &list));
+    breaches.extend(sockets::breaches(&sources));
     breaches.extend(claims::breaches(root, &sources)?);
     breaches.extend(locks::breaches(root)?);
     breaches.extend(pure::breaches(root));

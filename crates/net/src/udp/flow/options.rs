@@ -14,7 +14,8 @@ use rustix::net::sockopt::{
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::family::unreachable;
-use crate::udp::buffers::{Buffers, WANTED, ask, keep_joining, raise};
+use crate::options::SocketOptions;
+use crate::udp::buffers::{Buffers, WANTED, ask, keep_joining};
 
 /// The buffers of the socket of one target, in bytes: eight of the largest datagrams. There are
 /// thousands of such sockets.
@@ -74,7 +75,7 @@ pub(super) fn prepare_listener(socket: &UdpSocket) -> io::Result<()> {
     } else {
         setsockopt(socket, Ipv4PacketInfo, &true)?;
     }
-    raise(socket, WANTED).map(drop)
+    SocketOptions::with_buffers(WANTED).at_bind(socket, Some(&SocketOptions::UNSET))
 }
 
 /// Prepares the socket of a target.

@@ -17,8 +17,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use net::source::Source;
 use net::udp::Steering;
+use proto::ResetCode;
 use proto::control::FlowTimes;
-use proto::{Dscp, ResetCode};
 use tokio::time::Instant;
 use transport::{FlowInlet, FlowOutlet};
 
@@ -43,7 +43,7 @@ pub(crate) trait NearSocket: fmt::Debug + Sized + 'static {
 
     /// Sends an answer with a code point, and counts it in `stats`. Returns false if the socket is
     /// closed.
-    fn send(&self, to: &Self::To, dscp: Dscp, datagram: Bytes, stats: &FlowStats) -> bool;
+    fn send(&self, to: &Self::To, dscp: u8, datagram: Bytes, stats: &FlowStats) -> bool;
 
     /// Whether an answer is the first of its flow in this turn of the task. `seen` is the turn of
     /// the previous answer. Later answers of the same turn do not refresh the flow.

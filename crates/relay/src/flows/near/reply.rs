@@ -8,7 +8,8 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use proto::{Dscp, ResetCode};
+use net::SocketOptions;
+use proto::ResetCode;
 use tokio::time::Instant;
 use transport::FlowOutlet;
 
@@ -27,8 +28,8 @@ pub(crate) struct Reply<S: NearSocket> {
     stats: Rc<FlowStats>,
     /// The gate whose byte rates apply to the flow.
     gate: OnceCell<Arc<Gate>>,
-    /// The DSCP of the answers.
-    dscp: Cell<Dscp>,
+    /// The code point of the answers ([`net::dscp`]).
+    dscp: Cell<u8>,
     /// For the access log.
     pub(super) visit: Option<Box<Visit>>,
     /// `None` until the flow is in the table.
@@ -106,8 +107,8 @@ impl<S: NearSocket> Reply<S> {
 }
 
 impl<S: NearSocket> FlowOutlet for Reply<S> {
-    fn mark(&self, dscp: Dscp) {
-        self.dscp.set(dscp);
+    fn obey(&self, options: &SocketOptions) {
+        self.dscp.set(options.dscp);
     }
 
     fn deliver(&self, datagram: Bytes) {

@@ -255,9 +255,9 @@ impl Target {
         if self.settings.room.place(&socket) != Position::Inside {
             return Err(Errno::MFILE.into());
         }
-        let FlowSettings { broadcast, dscp, .. } = &*self.settings;
+        let FlowSettings { broadcast, socket: options, .. } = &*self.settings;
         let connect = if *broadcast { FlowSocket::broadcast } else { FlowSocket::connect };
-        Ok((connect(socket, target)?.marked(dscp.number())?, port))
+        Ok((connect(socket, target)?.obeying(options)?, port))
     }
 
     /// Queues a datagram, which is sent at the end of the turn.

@@ -16,6 +16,7 @@ use super::options::{Calls, calls, prepare_listener, prepare_target};
 use super::read::{Arrival, Pace, has_port, read};
 use super::send::{Full, Sender, tells_of_earlier};
 use super::{Loss, Route, Tally};
+use crate::options::SocketOptions;
 
 /// The number of bytes that a socket reads in one turn before other tasks run, which takes about 50
 /// µs. The first call may return four messages of nearly 64 KiB, and no second call should follow:
@@ -94,14 +95,14 @@ impl FlowSocket {
         Ok(Self { socket, calls, target, is_connected, batches, is_full, pause, dscp: 0 })
     }
 
-    /// Marks the datagrams of a connected socket with a code point ([`crate::dscp`]). Datagrams of
-    /// a listener have the mark of their [`Route`].
+    /// Sets the options of the datagrams of a connected socket. Datagrams of a listener have those
+    /// of their [`Route`].
     ///
     /// # Errors
     /// Those of setsockopt(2).
-    pub fn marked(self, dscp: u8) -> io::Result<Self> {
-        crate::dscp::mark_new(&self.socket, dscp)?;
-        Ok(Self { dscp, ..self })
+    pub fn obeying(self, options: &SocketOptions) -> io::Result<Self> {
+        options.at_connect(&self.socket)?;
+        Ok(Self { dscp: options.dscp, ..self })
     }
 
     /// The address of this end.
