@@ -18,10 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
-use proto::ResetCode;
-use proto::control::Sharing;
+use proto::{Balance, ResetCode};
 use relay::Gate;
-use relay::balance::{Candidate, Policy, Turns, fingerprint, key_of};
+use relay::balance::{Candidate, Turns, fingerprint, key_of};
 
 use crate::aim::Aim;
 use crate::answer::Answer;
@@ -40,7 +39,7 @@ pub struct Backends {
 /// The backends of a shared entrance; at least one, the oldest first.
 #[derive(Debug)]
 struct Members {
-    policy: Policy,
+    policy: Balance,
     all: Box<[Arc<Member>]>,
     turns: Mutex<Turns>,
 }
@@ -318,11 +317,7 @@ impl Backends {
 
     fn set_members(&self, all: Vec<Arc<Member>>) {
         let Some(first) = all.first().map(|one| Arc::clone(&one.backend)) else { return };
-        let policy = match first.picked.aim.terms.shared.unwrap_or_default() {
-            Sharing::RoundRobin => Policy::RoundRobin,
-            Sharing::LeastConnections => Policy::LeastConnections,
-            Sharing::SourceHash => Policy::SourceHash,
-        };
+        let policy = first.picked.aim.terms.shared.unwrap_or_default();
         let members = Members { policy, all: all.into(), turns: Mutex::default() };
         self.shared.store(Some(Arc::new(members)));
         self.first.store(first);
@@ -463,7 +458,7 @@ impl Members {
             let candidate =
                 |one: &Arc<Member>| (may(one) && is_fit(one)).then(|| one.candidate(now));
             let candidates: Vec<_> = self.all.iter().map(candidate).collect();
-            self.policy.pick(&mut turns, &candidates, key).and_then(|place| self.all.get(place))
+            turns.pick(self.policy, &candidates, key).and_then(|place| self.all.get(place))
         };
         let answers = |one: &Member| one.backend.session.answers();
         let picked = pick(&|one| one.is_fit(now) && answers(one))
@@ -619,7 +614,7 @@ mod tests {
         assert_ne!(backends.edition(), edition);
     }
 
-    fn shared(sharing: Sharing, sessions: &[&Arc<Session>]) -> Backends {
+    fn shared(sharing: Balance, sessions: &[&Arc<Session>]) -> Backends {
         let mut of = aim("web");
         of.terms.shared = Some(sharing);
         let gate = || Gate::within(Gate::new(None), Some(u32::MAX));
@@ -651,7 +646,7 @@ mod tests {
     #[test]
     fn visitors_take_turns_among_the_clients_that_share_and_are_there() {
         let [a, b, c] = ["a", "b", "c"].map(live);
-        let backends = shared(Sharing::RoundRobin, &[&a, &b, &c]);
+        let backends = shared(Balance::RoundRobin, &[&a, &b, &c]);
         let turn = |count: usize| -> Vec<_> {
             (0..count).filter_map(|_| client(&backends, None)).collect()
         };
@@ -672,7 +667,7 @@ mod tests {
     #[test]
     fn a_client_that_does_not_answer_gets_no_visitor_while_another_does() {
         let [a, b, c] = ["a", "b", "c"].map(live);
-        let backends = shared(Sharing::RoundRobin, &[&a, &b, &c]);
+        let backends = shared(Balance::RoundRobin, &[&a, &b, &c]);
         let of = |count: usize| -> std::collections::BTreeSet<_> {
             (0..count).filter_map(|_| client(&backends, None)).collect()
         };
@@ -703,7 +698,7 @@ mod tests {
     #[test]
     fn a_client_whose_target_is_down_gets_no_visitor_while_another_serves() {
         let [a, b] = ["a", "b"].map(live);
-        let backends = shared(Sharing::LeastConnections, &[&a, &b]);
+        let backends = shared(Balance::LeastConnections, &[&a, &b]);
         backends.first().picked.health.down(ResetCode::Refused);
         for _ in 0..4 {
             assert_eq!(client(&backends, None).as_deref(), Some("b"));
@@ -715,7 +710,7 @@ mod tests {
     #[test]
     fn the_share_of_a_client_whose_target_returns_grows() {
         let [a, b] = ["a", "b"].map(live);
-        let backends = shared(Sharing::RoundRobin, &[&a, &b]);
+        let backends = shared(Balance::RoundRobin, &[&a, &b]);
         let members = backends.shared.load_full().unwrap();
         let of_b = |now: u64| {
             let chosen = (0..110).filter_map(|_| members.choose_at(now, None, |_| true));
@@ -735,7 +730,7 @@ mod tests {
     #[test]
     fn the_client_with_the_fewest_streams_is_next_and_each_is_tried_once() {
         let [a, b] = ["a", "b"].map(live);
-        let backends = shared(Sharing::LeastConnections, &[&a, &b]);
+        let backends = shared(Balance::LeastConnections, &[&a, &b]);
         let _busy = backends.first().gate.admit();
         assert_eq!(client(&backends, None).as_deref(), Some("b"));
         let tried = |backend: &Backend| Tried {
@@ -756,7 +751,7 @@ mod tests {
     #[test]
     fn a_process_that_returns_gets_the_visitors_that_it_had() {
         let [a, b] = ["pod", "pod"].map(live);
-        let backends = shared(Sharing::SourceHash, &[&a, &b]);
+        let backends = shared(Balance::SourceHash, &[&a, &b]);
         let of = |backends: &Backends, n: u8| match backends.pick(
             visitor([10, 0, 0, n]),
             &[],
@@ -770,7 +765,7 @@ mod tests {
         backends.leave(b.id);
         let again = live("pod");
         let mut of_pod = aim("web");
-        of_pod.terms.shared = Some(Sharing::SourceHash);
+        of_pod.terms.shared = Some(Balance::SourceHash);
         backends.join(&again, of_pod, &Gate::new(None));
         for (n, before) in (0..50).zip(before) {
             let now = of(&backends, n);

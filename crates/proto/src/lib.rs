@@ -23,6 +23,7 @@
 //! | `unix`, `scoped` | the address of a Unix socket; a link-local address with its interface |
 //! | [`text`] | characters that no text of the protocol contains |
 
+mod balance;
 mod budget;
 mod code;
 pub mod control;
@@ -55,6 +56,7 @@ mod violation;
 mod visitors;
 mod wire;
 
+pub use balance::Balance;
 pub use budget::{Budget, Share, Unlimited};
 pub use code::{GoAwayReason, ResetCode};
 pub use dscp::Dscp;

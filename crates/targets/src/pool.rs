@@ -11,10 +11,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use config::{Balance, Over, Service, Target};
+use config::{Over, Service, Target};
 use net::source::Source;
 use ops::status::{Down, ServiceTarget, TargetState};
-use relay::balance::{Candidate, Key, Policy, Turns, fingerprint, key_of};
+use proto::Balance;
+use relay::balance::{Candidate, Key, Turns, fingerprint, key_of};
 use relay::{DialError, TargetAddr};
 
 use super::address::address;
@@ -173,7 +174,7 @@ impl Member {
 /// The targets of a service, as the configuration has them.
 #[derive(Debug)]
 pub struct Pool {
-    policy: Policy,
+    policy: Balance,
     /// The targets with their weights; at least one.
     members: Vec<(Arc<Member>, u16)>,
     /// Targets of former configurations that still have visitors.
@@ -200,7 +201,7 @@ impl Pool {
             |one: &Arc<Member>| members.iter().any(|(member, _)| Arc::ptr_eq(member, one));
         let is_left = |one: &&Arc<Member>| !is_here(one) && !one.is_empty();
         let leaving = former.iter().filter(is_left).cloned().collect();
-        let policy = policy(service.spread.balance);
+        let policy = service.spread.balance;
         let (has_checks, is_asked) = (has_checks(service), is_asked(service));
         let (asks_datagrams, turns) = (asks_datagrams(service), Mutex::default());
         Self { policy, members, leaving, has_checks, is_asked, asks_datagrams, turns }
@@ -209,7 +210,7 @@ impl Pool {
     /// Whether the configuration of the service has these targets, and this policy.
     fn is_of(&self, service: &Service) -> bool {
         let own = self.members.iter().map(|(member, weight)| (&member.target, *weight));
-        self.policy == policy(service.spread.balance)
+        self.policy == service.spread.balance
             && self.has_checks == has_checks(service)
             && self.is_asked == is_asked(service)
             && self.asks_datagrams == asks_datagrams(service)
@@ -303,7 +304,7 @@ impl Pool {
         };
         let key: Option<Key> = visitor.map(key_of);
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pick = |all: Vec<_>| self.policy.pick(&mut turns, &all, key);
+        let mut pick = |all: Vec<_>| turns.pick(self.policy, &all, key);
         let fit = |member: &Member| member.is_fit(now, self.has_checks);
         let place = pick(candidates(&fit)).or_else(|| pick(candidates(&|_| true)))?;
         self.member(place).tried.store(now, Ordering::Relaxed);
@@ -349,14 +350,6 @@ fn is_asked(service: &Service) -> bool {
 fn asks_datagrams(service: &Service) -> bool {
     let has_udp = service.health.as_ref().is_some_and(|check| check.udp.is_some());
     has_udp && service.carries(Over::Udp)
-}
-
-const fn policy(balance: Balance) -> Policy {
-    match balance {
-        Balance::RoundRobin => Policy::RoundRobin,
-        Balance::LeastConnections => Policy::LeastConnections,
-        Balance::SourceHash => Policy::SourceHash,
-    }
 }
 
 /// The targets of a client's services by the name of the service.

@@ -1,8 +1,10 @@
 //! Several targets of one service: `target` as a list, and `balance`.
 
+use proto::Balance;
+
 use super::target::{Parse, Targets};
 use crate::key_table::KeyTable as _;
-use crate::model::{Balance, Spread, TARGETS_MAX, WEIGHT_MAX, Weighted};
+use crate::model::{Spread, TARGETS_MAX, WEIGHT_MAX, Weighted};
 use crate::section::{Item, Section};
 use crate::yaml::Kind;
 use crate::{BadValue, Over, Target};

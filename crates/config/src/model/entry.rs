@@ -4,7 +4,7 @@ use proto::control::{ServiceTerms, Timeouts};
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::{Compress, Dscp, HttpOptions, NETWORKS_MAX, Network, Priority, Sticky};
+use proto::{Balance, Compress, Dscp, HttpOptions, NETWORKS_MAX, Network, Priority, Sticky};
 
 use crate::endpoint::split;
 use crate::key_table::KeyTable;
@@ -12,7 +12,7 @@ use crate::model::check::Check;
 use crate::model::limits::Limited;
 use crate::model::private::{PeerTls, Visitor};
 use crate::model::service::{ProxyProtocol, TargetTls, VisitorLists};
-use crate::model::spread::{Balance, Weighted};
+use crate::model::spread::Weighted;
 use crate::model::times::Times;
 use crate::problem::unknown;
 use crate::section::Section;
@@ -185,7 +185,7 @@ impl Written {
             dscp: self.dscp,
             ephemeral: !self.remember,
             flows: self.timeouts.flows(),
-            shared: self.shared.then(|| self.balance.sharing()),
+            shared: self.shared.then_some(self.balance),
             ..ServiceTerms::default()
         }
     }
@@ -268,8 +268,8 @@ pub(crate) fn path(text: &str) -> Result<String, BadValue> {
 
 /// Parses `balance`.
 pub(crate) fn rule(text: &str) -> Result<Balance, BadValue> {
-    let bad = || unknown(&format!("balance `{text}`"), text, &Balance::NAMES);
-    Balance::from_name(text).ok_or_else(bad)
+    let bad = || unknown(&format!("balance `{text}`"), text, &Balance::ALL.map(Balance::name));
+    Balance::of_name(text).ok_or_else(bad)
 }
 
 /// Decodes `allow_from` and `deny_from`. The result is incomplete only after a problem was

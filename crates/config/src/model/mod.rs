@@ -63,5 +63,5 @@ pub(crate) use service::PRIVATE;
 pub use service::{
     Exit, Files, FlowLimits, ProxyProtocol, Service, TargetTls, UserFile, VisitorLists,
 };
-pub use spread::{Balance, Spread, Weighted};
+pub use spread::{Spread, Weighted};
 pub(crate) use spread::{TARGETS_MAX, WEIGHT_MAX};

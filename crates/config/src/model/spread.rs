@@ -1,8 +1,6 @@
 //! How the visitors of a service are distributed over its targets.
 
-use std::fmt;
-
-use proto::control::Sharing;
+use proto::Balance;
 
 use crate::Target;
 use crate::key_table::KeyTable;
@@ -12,56 +10,6 @@ pub(crate) const TARGETS_MAX: usize = 64;
 
 /// The largest weight of a target.
 pub(crate) const WEIGHT_MAX: u16 = 256;
-
-/// How the target of a visitor is chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Balance {
-    /// The targets take turns.
-    #[default]
-    RoundRobin,
-    /// The target with the fewest connections in proportion to its weight.
-    LeastConnections,
-    /// All visitors of one IP address get the same target.
-    SourceHash,
-}
-
-impl Balance {
-    pub(crate) const NAMES: [&'static str; 3] = ["round_robin", "least_connections", "source_hash"];
-
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        [Self::RoundRobin, Self::LeastConnections, Self::SourceHash]
-            .into_iter()
-            .find(|balance| balance.name() == name)
-    }
-
-    /// The word of the configuration.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        let [round_robin, least_connections, source_hash] = Self::NAMES;
-        match self {
-            Self::RoundRobin => round_robin,
-            Self::LeastConnections => least_connections,
-            Self::SourceHash => source_hash,
-        }
-    }
-}
-
-impl Balance {
-    /// The rule for clients that share an address.
-    pub(crate) const fn sharing(self) -> Sharing {
-        match self {
-            Self::RoundRobin => Sharing::RoundRobin,
-            Self::LeastConnections => Sharing::LeastConnections,
-            Self::SourceHash => Sharing::SourceHash,
-        }
-    }
-}
-
-impl fmt::Display for Balance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// An additional target of a service.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]

@@ -24,7 +24,7 @@ pub use message::{
     ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered, ServiceError,
     ServiceErrorCode, ServiceResult, ServiceSpec, Strained, StunPorts,
 };
-pub use terms::{FlowTimes, ServiceTerms, Sharing, TCP_KEEPALIVE_MAX, Timeouts};
+pub use terms::{FlowTimes, ServiceTerms, TCP_KEEPALIVE_MAX, Timeouts};
 
 /// Maximum body of a message, in bytes: 4096 services of 256 bytes each.
 pub const MESSAGE_MAX: usize = 1 << 20;

@@ -18,7 +18,7 @@ use super::message::{self, service};
 use super::{EncodeError, TEXT_MAX, VISITORS_MAX};
 use crate::greeting::Name;
 use crate::wire::{Reader, put_tlv};
-use crate::{Dscp, HttpOptions, NETWORKS_MAX, NamePattern, Network, Priority, Visitors};
+use crate::{Balance, Dscp, HttpOptions, NETWORKS_MAX, NamePattern, Network, Priority, Visitors};
 
 /// What a client decides about the visitors of a service. The default is that of a service without
 /// options.
@@ -31,7 +31,7 @@ pub struct ServiceTerms {
     /// one client. `None`: the service does not share its addresses.
     ///
     /// [`Features::SHARED`]: crate::greeting::Features::SHARED
-    pub shared: Option<Sharing>,
+    pub shared: Option<Balance>,
     /// Streams of the service survive the loss of a carrier.
     pub resume: bool,
     /// The service is temporary: the server does not remember its names while the client is
@@ -121,37 +121,6 @@ impl Default for Timeouts {
     }
 }
 
-/// Which of several clients that share an address gets the next visitor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sharing {
-    /// Each client in turn.
-    #[default]
-    RoundRobin,
-    /// The client with the fewest streams and flows of the service.
-    LeastConnections,
-    /// The same client for all visitors with the same IP address.
-    SourceHash,
-}
-
-impl Sharing {
-    const fn raw(self) -> u8 {
-        match self {
-            Self::RoundRobin => 0,
-            Self::LeastConnections => 1,
-            Self::SourceHash => 2,
-        }
-    }
-
-    /// The rule of a number. An unknown rule of a newer peer is treated as round robin.
-    const fn from_raw(raw: u8) -> Self {
-        match raw {
-            1 => Self::LeastConnections,
-            2 => Self::SourceHash,
-            _ => Self::RoundRobin,
-        }
-    }
-}
-
 /// The largest [`Timeouts::keepalive`] in seconds (tcp(7), `TCP_KEEPIDLE`).
 pub const TCP_KEEPALIVE_MAX: u32 = 32_767;
 
@@ -196,8 +165,8 @@ impl ServiceTerms {
         let Self { priority, shared, resume, ephemeral, visitors, http, timeouts, .. } = self;
         let Self { flows, private, dscp, .. } = self;
         put_tlv(out, service::PRIORITY, |out| out.put_u8(message::priority_raw(*priority)));
-        if let Some(rule) = shared.filter(|rule| *rule != Sharing::default()) {
-            put_tlv(out, service::SHARING, |out| out.put_u8(rule.raw()));
+        if let Some(rule) = shared.filter(|rule| *rule != Balance::default()) {
+            put_tlv(out, service::SHARING, |out| out.put_u8(rule.number()));
         }
         let shared = if shared.is_some() { service::FLAG_SHARED } else { 0 };
         let resume = if *resume { service::FLAG_RESUME } else { 0 };
@@ -290,7 +259,7 @@ impl Timeouts {
 pub(super) struct Reading {
     priority: Option<Priority>,
     flags: Option<u8>,
-    sharing: Option<Sharing>,
+    sharing: Option<Balance>,
     allow_from: Option<Arc<[Network]>>,
     deny_from: Option<Arc<[Network]>>,
     http: Option<HttpOptions>,
@@ -314,7 +283,7 @@ impl Reading {
                 Ok(value.finish()?)
             }
             service::SHARING => {
-                once(&mut self.sharing, Sharing::from_raw(value.u8()?))?;
+                once(&mut self.sharing, Balance::of_number(value.u8()?))?;
                 Ok(value.finish()?)
             }
             service::ALLOW_FROM => once(&mut self.allow_from, networks(value)?),

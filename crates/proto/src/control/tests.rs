@@ -11,7 +11,7 @@ use super::*;
 use crate::greeting::Name;
 use crate::wire::put_tlv;
 use crate::{
-    CREDENTIALS_MAX, Compress, Dscp, EDITS_MAX, FieldEdits, FlowId, HASHES_MAX, HashError,
+    Balance, CREDENTIALS_MAX, Compress, Dscp, EDITS_MAX, FieldEdits, FlowId, HASHES_MAX, HashError,
     HttpOptionError, HttpOptions, NETWORKS_MAX, NamePattern, Network, Open, Priority, Redirect,
     ResetCode, Sticky, Target, TargetProtocol, Visitors,
 };
@@ -47,7 +47,7 @@ fn terms() -> ServiceTerms {
     let from = Duration::from_millis;
     ServiceTerms {
         priority: Priority::Bulk,
-        shared: Some(Sharing::SourceHash),
+        shared: Some(Balance::SourceHash),
         ephemeral: true,
         resume: false,
         visitors: Visitors {

@@ -4,20 +4,9 @@
 mod hash;
 
 use net::source::Source;
+use proto::Balance;
 
 pub use hash::{Key, fingerprint};
-
-/// The balancing policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
-    /// The ends take turns in proportion to their weights.
-    #[default]
-    RoundRobin,
-    /// The end with the fewest visitors in proportion to its weight; equal ends take turns.
-    LeastConnections,
-    /// The same end for all visitors with the same key.
-    SourceHash,
-}
 
 /// An end that is eligible for the visitor.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +16,7 @@ pub struct Candidate {
     /// The configured weight. 0: the end gets no visitor.
     pub weight: u32,
     /// The current weight, at most `weight`: it is lower for an end that has just returned.
-    /// [`Policy::SourceHash`] ignores it, because a visitor would change its end twice.
+    /// [`Balance::SourceHash`] ignores it, because a visitor would change its end twice.
     pub now: u32,
     /// The current number of its visitors.
     pub live: u32,
@@ -37,13 +26,13 @@ pub struct Candidate {
 #[derive(Debug, Default)]
 pub struct Turns(Vec<i64>);
 
-impl Policy {
+impl Turns {
     /// Returns the index of the end for the next visitor; `None`: no weight is above 0.
     /// `candidates` has an entry for each end of a fixed list, `None` for an end that is not
     /// eligible. A visitor without a key gets the next end in turn.
     pub fn pick(
-        self,
-        turns: &mut Turns,
+        &mut self,
+        rule: Balance,
         candidates: &[Option<Candidate>],
         visitor: Option<Key>,
     ) -> Option<usize> {
@@ -51,26 +40,26 @@ impl Policy {
             let all = candidates.iter().enumerate();
             all.filter_map(|(place, one)| one.filter(|one| one.weight > 0).map(|one| (place, one)))
         };
-        match (self, visitor) {
-            (Self::SourceHash, Some(key)) => {
+        match (rule, visitor) {
+            (Balance::SourceHash, Some(key)) => {
                 let score = |one: &Candidate| key.score(one.id, one.weight);
                 let best = fit().max_by(|(_, a), (_, b)| score(a).total_cmp(&score(b)));
                 best.map(|(place, _)| place)
             }
-            (Self::RoundRobin, _) | (Self::SourceHash, None) => turns.next(candidates, |_| true),
-            (Self::LeastConnections, _) => {
+            (Balance::RoundRobin, _) | (Balance::SourceHash, None) => {
+                self.next(candidates, |_| true)
+            }
+            (Balance::LeastConnections, _) => {
                 // (a + 1) / weight of a < (b + 1) / weight of b, without a division.
                 let load = |a: &Candidate, b: &Candidate| {
                     (u64::from(a.live) + 1) * u64::from(b.now.max(1))
                 };
                 let least = fit().map(|(_, one)| one).min_by(|a, b| load(a, b).cmp(&load(b, a)))?;
-                turns.next(candidates, |one| load(one, &least) <= load(&least, one))
+                self.next(candidates, |one| load(one, &least) <= load(&least, one))
             }
         }
     }
-}
 
-impl Turns {
     /// The next `wanted` end, by smooth weighted round robin as in nginx: in each round every end
     /// gains its weight, and the selected end loses the sum of all weights.
     fn next(
@@ -97,7 +86,7 @@ impl Turns {
     }
 }
 
-/// The key of a visitor for [`Policy::SourceHash`]: its IP address without the port, or the name of
+/// The key of a visitor for [`Balance::SourceHash`]: its IP address without the port, or the name of
 /// the client that visits a private service.
 #[must_use]
 pub fn key_of(visitor: &Source) -> Key {
@@ -116,41 +105,38 @@ mod tests {
         Some(Candidate { id, weight, now: weight, live })
     }
 
-    fn picks(policy: Policy, ends: &[Option<Candidate>], visitors: usize) -> Vec<usize> {
+    fn picks(policy: Balance, ends: &[Option<Candidate>], visitors: usize) -> Vec<usize> {
         let mut turns = Turns::default();
-        (0..visitors).map(|_| policy.pick(&mut turns, ends, None).unwrap()).collect()
+        (0..visitors).map(|_| turns.pick(policy, ends, None).unwrap()).collect()
     }
 
     #[test]
     fn turns_follow_the_weights_and_are_mixed() {
         let ends = [end(1, 3, 0), end(2, 1, 0), end(3, 0, 0)];
-        assert_eq!(picks(Policy::RoundRobin, &ends, 8), [0, 0, 1, 0, 0, 0, 1, 0]);
+        assert_eq!(picks(Balance::RoundRobin, &ends, 8), [0, 0, 1, 0, 0, 0, 1, 0]);
     }
 
     #[test]
     fn an_end_that_is_not_fit_is_left_out() {
         let ends = [None, end(2, 1, 0), end(3, 1, 0)];
-        assert_eq!(picks(Policy::RoundRobin, &ends, 4), [1, 2, 1, 2]);
-        assert_eq!(
-            Policy::RoundRobin.pick(&mut Turns::default(), &[None, end(1, 0, 0)], None),
-            None
-        );
+        assert_eq!(picks(Balance::RoundRobin, &ends, 4), [1, 2, 1, 2]);
+        assert_eq!(Turns::default().pick(Balance::RoundRobin, &[None, end(1, 0, 0)], None), None);
     }
 
     #[test]
     fn the_least_busy_end_in_proportion_to_its_weight_is_next() {
-        let least = |ends: &[_]| picks(Policy::LeastConnections, ends, 1)[0];
+        let least = |ends: &[_]| picks(Balance::LeastConnections, ends, 1)[0];
         assert_eq!(least(&[end(1, 1, 5), end(2, 1, 4)]), 1);
         assert_eq!(least(&[end(1, 2, 5), end(2, 1, 4)]), 0);
         let alike = [end(1, 1, 4), end(2, 1, 4), end(3, 1, 9)];
-        assert_eq!(picks(Policy::LeastConnections, &alike, 4), [0, 1, 0, 1]);
+        assert_eq!(picks(Balance::LeastConnections, &alike, 4), [0, 1, 0, 1]);
     }
 
     #[test]
     fn an_end_that_has_just_returned_gets_fewer_visitors() {
         let slow = Candidate { id: 2, weight: 100, now: 10, live: 0 };
         let ends = [end(1, 100, 0), Some(slow)];
-        let of_slow = picks(Policy::RoundRobin, &ends, 110).iter().filter(|n| **n == 1).count();
+        let of_slow = picks(Balance::RoundRobin, &ends, 110).iter().filter(|n| **n == 1).count();
         assert_eq!(of_slow, 10);
     }
 
@@ -158,7 +144,7 @@ mod tests {
         let mut turns = Turns::default();
         let home = |visitor: u32| {
             let key = key_of(&IpAddr::V4(visitor.into()).into());
-            Policy::SourceHash.pick(&mut turns, ends, Some(key)).unwrap()
+            turns.pick(Balance::SourceHash, ends, Some(key)).unwrap()
         };
         (0..visitors).map(home).collect()
     }

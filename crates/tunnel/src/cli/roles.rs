@@ -148,8 +148,7 @@ pub(crate) struct ProxyArgs {
     /// Name in the status and in the log [default: by the port]
     #[arg(long, requires = "listen")]
     pub(crate) name: Option<String>,
-    /// round_robin, least_connections or source_hash [default: round_robin]
-    #[arg(long, value_name = "RULE", requires = "listen")]
+    #[arg(long, value_name = "RULE", requires = "listen", help = proto::Balance::choices())]
     pub(crate) balance: Option<String>,
     /// The most connections at one time; surplus connections are reset at once
     /// [default: any number]

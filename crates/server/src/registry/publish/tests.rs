@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use config::{Over, ServerFlags, Sources, Text};
 use link::{Lease, ProcessBudget};
 use proto::Redirect;
-use proto::control::{ServiceErrorCode, ServiceSpec, ServiceTerms, Sharing};
+use proto::control::{ServiceErrorCode, ServiceSpec, ServiceTerms};
 use proto::greeting::Name;
 use termination::{Acme, Settings, Terminator};
 use testkit::certs::Authority;
@@ -595,7 +595,7 @@ fn shares(generation: u64, public: &str) -> Register {
     let mut register = register(generation, &[1]);
     let spec = &mut register.services[0];
     spec.public = vec![public.to_owned()];
-    spec.terms.shared = Some(Sharing::RoundRobin);
+    spec.terms.shared = Some(proto::Balance::RoundRobin);
     register
 }
 
