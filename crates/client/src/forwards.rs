@@ -146,7 +146,7 @@ impl Opening for ForwardEntry {
     }
 
     fn limit(&self, entrance: &Entrance) {
-        entrance.backends.first().gate.set(&self.limits);
+        entrance.in_force().gate().set(&self.limits);
     }
 
     fn turns_flows(&self, before: &Self) -> bool {

@@ -222,8 +222,8 @@ impl Doors {
 
     /// Whether visitors over HTTP are redirected to the `https://` name of this service.
     pub(super) fn redirects(&self, service: &Published) -> bool {
-        let backend = service.entrance.backends.first();
-        self.terms.load().redirects && !backend.picked.aim.terms.http.no_https_redirect
+        let in_force = service.entrance.in_force();
+        self.terms.load().redirects && !in_force.aim().terms.http.no_https_redirect
     }
 
     /// The service to which the bytes of a visitor are forwarded without the proxy, if there is
@@ -239,7 +239,7 @@ impl Doors {
         let [service] = &**services else { return None };
         let backends = &service.entrance.backends;
         let edition = backends.edition();
-        let aim = Arc::clone(&backends.first().picked.aim);
+        let aim = Arc::clone(service.entrance.in_force().aim());
         let options = aim.rules.is_some().then_some(&aim.terms.http);
         if options.is_some_and(HttpOptions::need_proxy) {
             return None;
@@ -282,15 +282,9 @@ impl Doors {
 
     /// The answer to visitors of an entrance all of whose clients are on hold or away.
     pub(super) fn all_unavailable(&self, backends: &Backends) -> Option<Unavailable> {
-        if !backends.is_shared() {
-            let backend = backends.first();
-            return self.unavailable(&backend.picked.client, backend.session.is_away());
-        }
-        let mut why = None;
-        for backend in backends.all() {
-            why = Some(self.unavailable(&backend.picked.client, backend.session.is_away())?);
-        }
-        why
+        backends.each_gives(|backend| {
+            self.unavailable(&backend.picked.client, backend.session.is_away())
+        })
     }
 
     /// The answer to visitors of a client that is on hold, or else is away.

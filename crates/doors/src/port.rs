@@ -129,10 +129,10 @@ impl Port {
 /// them. False: the client has used up its share of the descriptors; the refusal is not counted,
 /// because no service of the client was requested.
 pub(super) fn takes(services: &Services, socket: &mut Socket) -> bool {
-    let backend = services.first().map(|first| first.entrance.backends.first());
-    backend
+    let in_force = services.first().map(|first| first.entrance.in_force());
+    in_force
         .as_ref()
-        .and_then(|backend| backend.gate.holder())
+        .and_then(|in_force| in_force.gate().holder())
         .is_none_or(|holder| socket.move_to(holder))
 }
 

@@ -307,7 +307,7 @@ impl Site {
             return Found::Unavailable(why);
         }
         let edition = found.entrance.backends.edition();
-        let aim = Arc::clone(&found.entrance.backends.first().picked.aim);
+        let aim = Arc::clone(found.entrance.in_force().aim());
         if !aim.permits_sender(sender) {
             tracing::debug!(service = aim.name, visitor = ?sender, "the visitor is turned away");
             if let Some(settings) = entrance::settings_of(&self.worker, &found.entrance) {
@@ -432,7 +432,7 @@ impl web::Service for Service {
             known.set(None);
         }
         let (known, visitor) = (Rc::clone(known), self.sender);
-        let picked = Arc::clone(&self.entrance.backends.first().picked);
+        let picked = self.entrance.backends.accountable();
         let service = format!("service {} of client {}", picked.aim.name, picked.client);
         Some(Box::pin(async move {
             let _ticket = ticket;
@@ -464,7 +464,7 @@ impl web::Service for Service {
 
     fn answered(&self, record: &Record) {
         let picked = self.picked.borrow().clone();
-        let picked = picked.unwrap_or_else(|| Arc::clone(&self.entrance.backends.first().picked));
+        let picked = picked.unwrap_or_else(|| self.entrance.backends.accountable());
         let stats = entrance::stats_of(&self.site.worker, &self.entrance, &picked);
         log::note(record, stats.as_deref(), picked.names());
     }

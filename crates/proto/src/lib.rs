@@ -19,6 +19,7 @@
 //! | `visitors`, `network`, `special` | who may visit, by address; addresses that a rule must name |
 //! | `http`, `http_error`, `redirect`, `hashed` | how a server handles requests: options, why they are refused, redirects, password hashes |
 //! | `pattern` | patterns of names: visitors of a private service, services that a client may visit |
+//! | `balance` | the rules that distribute visitors |
 //! | `dscp` | the code point (DSCP) of packets |
 //! | `unix`, `scoped` | the address of a Unix socket; a link-local address with its interface |
 //! | [`text`] | characters that no text of the protocol contains |

@@ -60,7 +60,7 @@ impl Opening for ListenerEntry {
     }
 
     fn limit(&self, entrance: &Entrance) {
-        entrance.backends.first().gate.set(&self.service.stream_limits);
+        entrance.in_force().gate().set(&self.service.stream_limits);
         let (most, per_source) = flows(self);
         entrance.bounds.set(most, per_source);
     }

@@ -10,7 +10,7 @@ use ::link::Link;
 use bytes::BytesMut;
 use net::SocketOptions;
 use proto::{ResetCode, Target, VisitorFields};
-use relay::{Announced, Holder, Retry, Settings, Socket, open_error_code};
+use relay::{Announced, Gate, Holder, Retry, Settings, Socket, open_error_code};
 use tokio::time::Instant;
 
 use super::again::Failover;
@@ -124,8 +124,8 @@ impl VisitorOrigin {
                 door.generation() == lead.generation || door.leads(lead, peer)
             }
             Self::Request(aim, _) => {
-                let first = entrance.backends.first();
-                Arc::ptr_eq(aim, &first.picked.aim) || aim.is_as(&first.picked.aim)
+                let in_force = entrance.in_force();
+                Arc::ptr_eq(aim, in_force.aim()) || aim.is_as(in_force.aim())
             }
         }
     }
@@ -138,7 +138,7 @@ pub fn visit(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut entering: Enteri
     let Some(settings) = settings else {
         return turn_away(worker, entering, &Rc::default(), Answer::Down(ResetCode::Shutdown));
     };
-    if !holds(&entrance.backends.first(), &mut entering.socket) {
+    if !holds(entrance.in_force().gate(), &mut entering.socket) {
         tracing::debug!(service = entrance.name(), "the client has its share of the descriptors");
         return turn_away(worker, entering, &settings, Answer::Full);
     }
@@ -206,7 +206,7 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut entering:
         match (pick, link) {
             (Pick::Here(backend), _) => return here(worker, entrance, &backend, entering),
             (Pick::To(backend), Some(_))
-                if entrance.backends.is_shared() && !holds(&backend, &mut entering.socket) =>
+                if entrance.backends.is_shared() && !holds(&backend.gate, &mut entering.socket) =>
             {
                 tracing::debug!(
                     service = entrance.name(),
@@ -249,8 +249,8 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut entering:
 
 /// Moves the seat of a visitor to the client that serves it. False: the client has used up its
 /// share of the descriptors.
-fn holds(backend: &Backend, socket: &mut Socket) -> bool {
-    backend.gate.holder().is_none_or(|holder| socket.move_to(holder))
+fn holds(gate: &Gate, socket: &mut Socket) -> bool {
+    gate.holder().is_none_or(|holder| socket.move_to(holder))
 }
 
 /// Connects a visitor to a target that this process dials, or turns the visitor away.

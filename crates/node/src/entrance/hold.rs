@@ -152,7 +152,7 @@ async fn live_worker(
     until: Instant,
     is_current: impl Fn() -> bool,
 ) -> Option<usize> {
-    let mut session = Arc::clone(&backends.first().session);
+    let mut session = backends.awaited();
     let refusals = session.refusals();
     let mut held = None;
     loop {
@@ -182,7 +182,7 @@ async fn live_worker(
         if !is_current() {
             return None;
         }
-        session = Arc::clone(&backends.first().session);
+        session = backends.awaited();
     }
 }
 

@@ -64,7 +64,7 @@ impl OpenEntrance {
 
     /// The current settings of its new streams on this worker.
     pub fn settings(&self) -> Rc<Settings> {
-        self.served_by(&self.entrance.backends.first().picked)
+        self.served_by(&self.entrance.backends.accountable())
     }
 
     /// The settings for a stream that begins now. The stream keeps the settings and its backend to
@@ -102,8 +102,8 @@ impl OpenEntrance {
 
     /// The label of its streams in lists: the name of a service, the address of a forward.
     pub fn label(&self) -> String {
-        let backend = self.entrance.backends.first();
-        let aim = &backend.picked.aim;
+        let in_force = self.entrance.in_force();
+        let aim = in_force.aim();
         match aim.target {
             Target::Forward(_) | Target::Reported(_) | Target::Private { .. } => {
                 self.entrance.address.clone()

@@ -21,10 +21,8 @@ use crate::session::{Handle, Worker};
 /// that other workers have accepted.
 fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let room = descriptors::room();
-    let backend = entrance.backends.first();
-    let (picked, is_here) = (Arc::clone(&backend.picked), backend.session.is_here());
-    let gate = Some(Arc::clone(&backend.gate));
-    drop(backend);
+    let (picked, is_here) = (entrance.backends.accountable(), entrance.backends.are_here());
+    let gate = Some(entrance.backends.gate_of(&picked));
     let flows = entrance.carries_flows().then(|| {
         let times = picked.aim.terms.flows;
         let watcher = (!is_here).then(|| EntranceWatch::of_flows(&entrance));

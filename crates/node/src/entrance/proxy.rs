@@ -15,7 +15,7 @@ use transport::LocalFuture;
 use super::{Entrance, Entrances};
 use crate::aim::ProxyTerms;
 use crate::auth_failures;
-use crate::backends::Backend;
+use crate::backends::{Backend, Pick};
 use crate::session::Worker;
 
 type FutureConnectors = LocalFuture<'static, Option<Connectors>>;
@@ -75,10 +75,13 @@ impl ProxyLinks {
     fn in_force(&self) -> Option<Arc<Backend>> {
         let is_open =
             self.worker.state.of::<Entrances>().0.borrow().contains_key(&self.entrance.id);
-        let backend = arc_swap::Guard::into_inner(self.entrance.backends.first());
+        // The visitor was admitted, and its stream may wait for a link.
+        let Pick::To(backend) = self.entrance.backends.pick(None, &[], None, |_| true) else {
+            return None;
+        };
         let has = |terms: &Arc<ProxyTerms>| Arc::ptr_eq(terms, &self.terms) || *terms == self.terms;
         let is_in_force = is_open && backend.picked.aim.proxy.as_ref().is_some_and(has);
-        is_in_force.then_some(backend)
+        is_in_force.then(|| arc_swap::Guard::into_inner(backend))
     }
 }
 
@@ -144,7 +147,7 @@ pub(super) fn proxy_of(
     }
     let (of, at) = (Rc::clone(worker), Arc::clone(entrance));
     let links = ProxyLinks { worker: of, entrance: at, terms: Arc::clone(terms) };
-    let priority = entrance.backends.first().picked.aim.terms.priority;
+    let priority = entrance.in_force().aim().terms.priority;
     let settings = open.settings();
     let flows = open.flows.as_ref().map(|flows| Rc::clone(&flows.stats)).unwrap_or_default();
     let links = Rc::new(links);

@@ -7,7 +7,7 @@ use net::udp::Steering;
 use relay::{FlowBounds, ProxyKind};
 
 use super::announcers::Announcers;
-use crate::backends::Backends;
+use crate::backends::{Backends, InForce};
 use crate::session::{Session, SessionPort};
 
 /// The part of an entrance that all workers share. Its backends decide what serves a visitor.
@@ -36,14 +36,19 @@ pub fn next_id() -> u64 {
 impl Entrance {
     /// The name in logs and status.
     pub fn name(&self) -> String {
-        self.backends.name()
+        self.in_force().aim().name.clone()
+    }
+
+    /// The terms and the gate that apply to a visitor before a backend is picked.
+    pub fn in_force(&self) -> InForce {
+        self.backends.in_force()
     }
 
     /// Whether its visitors may open flows: it is a UDP port or a SOCKS5 proxy.
     pub(super) fn carries_flows(&self) -> bool {
-        let backend = self.backends.first();
-        let aim = &backend.picked.aim;
-        let is_socks = aim.proxy.as_ref().is_some_and(|terms| terms.kind == ProxyKind::Socks5);
+        let in_force = self.in_force();
+        let is_socks =
+            in_force.aim().proxy.as_ref().is_some_and(|terms| terms.kind == ProxyKind::Socks5);
         self.steering.is_some() || is_socks
     }
 
@@ -81,7 +86,7 @@ impl SessionPort for Entrance {
             && let Err(error) = steering.assign(&workers)
         {
             tracing::warn!(
-                client = self.backends.first().session.name, address = self.address, %error,
+                client = self.backends.accountable().client, address = self.address, %error,
                 "the kernel does not lead the datagrams of {} to the workers with links: {error}",
                 self.address
             );

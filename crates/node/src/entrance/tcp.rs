@@ -34,7 +34,7 @@ impl Handler for Acceptor {
         let is_announced = self.entrance.announcers.contain(peer);
         // Behind a balancer the source is the visitor, once its address is known.
         let source = peer.filter(|_| !is_announced);
-        let seat = match self.entrance.backends.first().gate.holder() {
+        let seat = match self.entrance.in_force().gate().holder() {
             Some(holder) => seat(holder, &socket, source).map(Some),
             None => Some(None),
         };
@@ -77,7 +77,7 @@ impl Handler for Acceptor {
     }
 
     fn has_room(&self) -> bool {
-        self.entrance.backends.first().gate.holder().is_none_or(|holder| holder.has_room())
+        self.entrance.in_force().gate().holder().is_none_or(|holder| holder.has_room())
     }
 }
 

@@ -86,8 +86,8 @@ impl Turns {
     }
 }
 
-/// The key of a visitor for [`Balance::SourceHash`]: its IP address without the port, or the name of
-/// the client that visits a private service.
+/// The key of a visitor for [`Balance::SourceHash`]: its IP address without the port, or the name
+/// of the client that visits a private service.
 #[must_use]
 pub fn key_of(visitor: &Source) -> Key {
     Key::of(visitor)

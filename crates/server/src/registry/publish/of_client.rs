@@ -443,7 +443,7 @@ impl OfClient {
 
     /// Closes the entrances that lead to this session.
     pub(super) async fn close_of(&mut self, session: &Session, at: (&[Handle], &Hosts)) {
-        let leads = |entry: &Entry| entry.entrance.backends.first().session.id == session.id;
+        let leads = |entry: &Entry| entry.entrance.backends.lead_to_session(session.id);
         let why = Closed { is_news: true, is_final: false };
         self.close(leads, at, why).await;
         self.leave(|(of, _), _| *of == session.id, at, why).await;
@@ -497,7 +497,7 @@ impl OfClient {
     #[cfg(test)]
     pub(super) fn leads_to(&self, key: Key) -> Option<u64> {
         let entry = self.entrances.get(&key.into())?;
-        Some(entry.entrance.backends.first().session.id)
+        entry.entrance.backends.all().first().map(|backend| backend.session.id)
     }
 
     #[cfg(test)]
@@ -510,7 +510,7 @@ impl Entry {
     /// Whether the entrance leads to another process of the client, which runs alongside the
     /// process of this registration.
     fn is_of_other(&self, to: Registrant<'_>) -> bool {
-        !to.is_alone && self.entrance.backends.first().session.id != to.session.id
+        !to.is_alone && !self.entrance.backends.lead_to_session(to.session.id)
     }
 
     /// Closes the entrance.
@@ -532,7 +532,8 @@ impl Entry {
         spec: &ServiceSpec,
         rules: Option<Arc<web::Rules>>,
     ) {
-        if !to.outranked_by.contains(&self.entrance.backends.first().session.id) {
+        let leads = |other: &u64| self.entrance.backends.lead_to_session(*other);
+        if !to.outranked_by.iter().any(leads) {
             self.lead_to(to, spec, rules);
         }
     }

@@ -672,7 +672,7 @@ async fn clients_share_a_name_only_with_the_same_rules_for_its_visitors() {
     assert_eq!(served, ["home", "office"]);
     rig.published.withdraw(&home, rig.at()).await;
     let found = rig.hosts.names.find(Space::Http, "a.example").unwrap();
-    assert_eq!(found[0].entrance.backends.first().picked.client, "office");
+    assert_eq!(found[0].entrance.backends.all()[0].picked.client, "office");
     rig.published.withdraw(&office, rig.at()).await;
     assert!(rig.hosts.names.find(Space::Http, "a.example").is_none());
 }

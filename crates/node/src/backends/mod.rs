@@ -12,20 +12,29 @@
 //! session of the server to which a forward leads, or the targets of a proxy. A shared service has
 //! a backend for each session that shares its address. The policy of the oldest backend chooses
 //! among the backends that have a live link on any worker and whose target serves.
+//!
+//! | file | content |
+//! |---|---|
+//! | `backend` | a backend, what a stream keeps of it, and the answer to a visitor |
+//! | `members` | the backends of a shared entrance |
 
-use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+mod backend;
+mod members;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
-use proto::{Balance, ResetCode};
+use proto::ResetCode;
 use relay::Gate;
-use relay::balance::{Candidate, Turns, fingerprint, key_of};
 
 use crate::aim::Aim;
 use crate::answer::Answer;
-use crate::health::{Health, clock_millis, percent_since};
+use crate::health::clock_millis;
 use crate::session::Session;
+pub use backend::{Backend, InForce, Pick, Picked, Tried};
+use members::{Member, Members};
 
 /// The backends of one entrance.
 #[derive(Debug)]
@@ -36,112 +45,49 @@ pub struct Backends {
     edition: AtomicU64,
 }
 
-/// The backends of a shared entrance; at least one, the oldest first.
-#[derive(Debug)]
-struct Members {
-    policy: Balance,
-    all: Box<[Arc<Member>]>,
-    turns: Mutex<Turns>,
-}
-
-#[derive(Debug)]
-struct Member {
-    /// Its id for the policy by address. It stays the same when the client reconnects.
-    id: u64,
-    backend: Arc<Backend>,
-    /// When a visitor was last directed to it although its target was down, in milliseconds of
-    /// [`clock_millis`].
-    tried: AtomicU64,
-    /// Whether its target was down when a visitor was last directed to any member.
-    was_down: AtomicBool,
-    /// When its target was first seen to serve again, by the same clock; 0: it was not down.
-    back: AtomicU64,
-}
-
-/// A backend whose target is down gets one trial visitor this long after its last failure, in
-/// milliseconds, like a target of a list.
-const TRIAL: u64 = 10_000;
-
-/// A session that serves visitors. It is immutable: a change replaces it.
-#[derive(Clone, Debug)]
-pub struct Backend {
-    /// The session whose links carry the streams. A new process of the client replaces the session
-    /// with its own.
-    pub session: Arc<Session>,
-    /// The limit of streams.
-    pub gate: Arc<Gate>,
-    /// The part that a stream keeps.
-    pub picked: Arc<Picked>,
-}
-
-/// The part of a backend that a stream keeps until its end: log, status and limits of a stream name
-/// it even if other backends serve the entrance by then. It does not hold the session, whose totals
-/// are final when its last link has ended.
-#[derive(Clone, Debug)]
-pub struct Picked {
-    /// The id of the session.
-    pub session: u64,
-    /// The client's name; on a client the name of the server.
-    pub client: String,
-    /// The service or the target, and the terms.
-    pub aim: Arc<Aim>,
-    /// Whether the target serves, as reported by the streams.
-    pub health: Arc<Health>,
-}
-
-/// A backend that failed to serve a visitor: it opened no stream, or its stream was refused.
-#[derive(Clone, Debug)]
-pub struct Tried {
-    pub picked: Arc<Picked>,
-    pub why: ResetCode,
-    /// Whether the refusal has been counted.
-    pub is_counted: bool,
-}
-
-/// The backend for a visitor.
-#[derive(Debug)]
-pub enum Pick {
-    /// This backend serves the visitor.
-    To(Guard<Arc<Backend>>),
-    /// A target that this process dials itself, as a proxy does, serves the visitor.
-    Here(Guard<Arc<Backend>>),
-    /// The session of the backend has no live link on this worker, but one on another worker.
-    Elsewhere(Arc<Session>),
-    /// There is a backend, but this worker has no live link to it.
-    Wait,
-    /// There is no backend.
-    Refuse(Answer),
-}
-
-impl capture::log::Serving for Picked {
-    fn names(&self) -> (&str, &str) {
-        (&self.aim.name, &self.client)
-    }
-}
-
-impl Picked {
-    fn new(session: &Session, aim: Aim) -> Arc<Self> {
-        let (client, aim) = (session.name.clone(), Arc::new(aim));
-        Arc::new(Self { session: session.id, client, aim, health: Arc::default() })
-    }
-}
-
-impl Backend {
-    fn new(aim: Aim, session: &Arc<Session>, gate: Arc<Gate>) -> Self {
-        Self { session: Arc::clone(session), gate, picked: Picked::new(session, aim) }
-    }
-}
-
 impl Backends {
     pub fn new(aim: Aim, session: &Arc<Session>, gate: Arc<Gate>) -> Self {
         let first = ArcSwap::from_pointee(Backend::new(aim, session, gate));
         Self { first, shared: ArcSwapOption::empty(), edition: AtomicU64::new(next_edition()) }
     }
 
-    /// The backend that stands for the entrance in names, lists and admission. For a visitor, use
+    /// The oldest backend, for the answers below. What serves a visitor is a question for
     /// [`Self::pick`].
-    pub fn first(&self) -> Guard<Arc<Backend>> {
+    fn first(&self) -> Guard<Arc<Backend>> {
         self.first.load()
+    }
+
+    /// The terms and the gate that apply before a backend is picked. All backends of a shared
+    /// entrance have the same lists of visitors and options of HTTP; the rest is that of the oldest
+    /// backend.
+    pub(crate) fn in_force(&self) -> InForce {
+        InForce(self.first())
+    }
+
+    /// The backend for which a visitor is counted and logged that no backend has served.
+    pub fn accountable(&self) -> Arc<Picked> {
+        Arc::clone(&self.first().picked)
+    }
+
+    /// The session that is asked for a link while visitors wait and no backend has a link.
+    pub(crate) fn awaited(&self) -> Arc<Session> {
+        Arc::clone(&self.first().session)
+    }
+
+    /// Whether this process dials the targets itself.
+    pub(crate) fn are_here(&self) -> bool {
+        self.first().session.is_here()
+    }
+
+    /// The last answer of the backends, if each of them gives an answer.
+    pub fn each_gives<T>(&self, mut ask: impl FnMut(&Backend) -> Option<T>) -> Option<T> {
+        let shared = self.shared.load();
+        let Some(members) = &*shared else { return ask(&self.first()) };
+        let mut last = None;
+        for one in &members.all {
+            last = Some(ask(&one.backend)?);
+        }
+        last
     }
 
     /// The backend for a visitor, other than those that were `tried`. `is_live` returns whether
@@ -266,7 +212,7 @@ impl Backends {
     }
 
     /// Whether the session with this id serves the entrance.
-    pub(crate) fn lead_to_session(&self, id: u64) -> bool {
+    pub fn lead_to_session(&self, id: u64) -> bool {
         match &*self.shared.load() {
             Some(members) => members.all.iter().any(|one| one.backend.session.id == id),
             None => self.first.load().session.id == id,
@@ -317,9 +263,7 @@ impl Backends {
 
     fn set_members(&self, all: Vec<Arc<Member>>) {
         let Some(first) = all.first().map(|one| Arc::clone(&one.backend)) else { return };
-        let policy = first.picked.aim.terms.shared.unwrap_or_default();
-        let members = Members { policy, all: all.into(), turns: Mutex::default() };
-        self.shared.store(Some(Arc::new(members)));
+        self.shared.store(Members::new(all).map(Arc::new));
         self.first.store(first);
         self.renew();
     }
@@ -383,134 +327,6 @@ impl Backends {
     pub fn edition(&self) -> u64 {
         self.edition.load(Ordering::Acquire)
     }
-
-    /// The name of the service or forward in logs and status.
-    pub fn name(&self) -> String {
-        self.first().picked.aim.name.clone()
-    }
-}
-
-impl Tried {
-    fn is(&self, backend: &Backend) -> bool {
-        Arc::ptr_eq(&self.picked, &backend.picked)
-    }
-}
-
-impl Members {
-    fn pick(
-        &self,
-        visitor: Option<SocketAddr>,
-        tried: &[Tried],
-        preferred: Option<u64>,
-        is_live: impl FnOnce(&Session) -> bool,
-    ) -> Pick {
-        let permits = |one: &Member| one.backend.picked.aim.permits(visitor);
-        if !self.all.iter().any(|one| permits(one)) {
-            return Pick::Refuse(Answer::Forbidden);
-        }
-        let is_left =
-            |one: &Member| permits(one) && !tried.iter().any(|tried| tried.is(&one.backend));
-        if !self.all.iter().any(|one| is_left(one)) {
-            let why = tried.last().map_or(ResetCode::Shutdown, |tried| tried.why);
-            return Pick::Refuse(Answer::Down(why));
-        }
-        let takes = |session: &Session| session.live() > 0 && !session.is_on_hold();
-        let may = |one: &Member| is_left(one) && takes(&one.backend.session);
-        let wished =
-            self.all.iter().find(|one| Some(one.backend.session.id) == preferred && may(one));
-        let picked = wished.or_else(|| self.choose(visitor.map(|peer| peer.ip()), may));
-        let Some(picked) = picked else {
-            // A visitor for whom there is a reason to refuse does not wait for disconnected
-            // clients.
-            let why = tried.last().map(|tried| tried.why);
-            return why.map_or(Pick::Wait, |why| Pick::Refuse(Answer::Down(why)));
-        };
-        let backend = &picked.backend;
-        if is_live(&backend.session) {
-            Pick::To(Guard::from_inner(Arc::clone(backend)))
-        } else {
-            Pick::Elsewhere(Arc::clone(&backend.session))
-        }
-    }
-
-    /// A backend that `may` serve. The policy chooses among the backends whose target is not known
-    /// to be down and whose client is responsive. Without such a backend, a client that has just
-    /// become silent may still return, and the dial of a target that is known to be down gives the
-    /// visitor the reason.
-    fn choose(
-        &self,
-        visitor: Option<IpAddr>,
-        may: impl Fn(&Member) -> bool,
-    ) -> Option<&Arc<Member>> {
-        self.choose_at(clock_millis(), visitor, may)
-    }
-
-    fn choose_at(
-        &self,
-        now: u64,
-        visitor: Option<IpAddr>,
-        may: impl Fn(&Member) -> bool,
-    ) -> Option<&Arc<Member>> {
-        self.all.iter().for_each(|one| one.note_health(now));
-        let key = visitor.map(|ip| key_of(&ip.into()));
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pick = |is_fit: &dyn Fn(&Member) -> bool| {
-            let candidate =
-                |one: &Arc<Member>| (may(one) && is_fit(one)).then(|| one.candidate(now));
-            let candidates: Vec<_> = self.all.iter().map(candidate).collect();
-            turns.pick(self.policy, &candidates, key).and_then(|place| self.all.get(place))
-        };
-        let answers = |one: &Member| one.backend.session.answers();
-        let picked = pick(&|one| one.is_fit(now) && answers(one))
-            .or_else(|| pick(&|one| one.is_fit(now)))
-            .or_else(|| pick(&answers))
-            .or_else(|| pick(&|_| true))?;
-        if picked.backend.picked.health.fault().is_some() {
-            picked.tried.store(now, Ordering::Relaxed);
-        }
-        Some(picked)
-    }
-}
-
-impl Member {
-    fn new(id: u64, backend: Arc<Backend>) -> Self {
-        let (tried, was_down, back) = Default::default();
-        Self { id, backend, tried, was_down, back }
-    }
-
-    /// All members have the weight 100; a member whose target has just recovered gets a part of it.
-    fn candidate(&self, now: u64) -> Candidate {
-        let percent = percent_since(self.back.load(Ordering::Relaxed), now);
-        let now = u32::try_from(percent).unwrap_or(100);
-        Candidate { id: self.id, weight: 100, now, live: self.backend.gate.live() }
-    }
-
-    /// Records when its target serves again.
-    fn note_health(&self, now: u64) {
-        let is_down = self.backend.picked.health.fault().is_some();
-        // Most calls change nothing and write nothing.
-        if self.was_down.load(Ordering::Relaxed) != is_down
-            && self.was_down.swap(is_down, Ordering::Relaxed)
-            && !is_down
-        {
-            self.back.store(now, Ordering::Relaxed);
-        }
-    }
-
-    /// The first unused id for a process of this client: processes of one name are numbered.
-    fn free_id(all: &[Arc<Self>], client: &str) -> u64 {
-        let ids = (0_u64..).map(|nth| fingerprint(&format!("{client} {nth}")));
-        let is_free = |id: &u64| all.iter().all(|one| one.id != *id);
-        ids.into_iter().find(is_free).unwrap_or_default()
-    }
-
-    /// Whether its target is not known to be down, or a trial visitor is due.
-    fn is_fit(&self, now: u64) -> bool {
-        self.backend.picked.health.fault().is_none_or(|fault| {
-            let last = fault.since_millis().max(self.tried.load(Ordering::Relaxed));
-            now.saturating_sub(last) >= TRIAL
-        })
-    }
 }
 
 fn next_edition() -> u64 {
@@ -521,7 +337,7 @@ fn next_edition() -> u64 {
 #[cfg(test)]
 mod tests {
     use proto::control::ServiceTerms;
-    use proto::{Network, Target, Visitors};
+    use proto::{Balance, Network, Target, Visitors};
 
     use super::*;
     use crate::health::SLOW_START;
