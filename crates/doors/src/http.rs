@@ -402,7 +402,8 @@ impl NameDoor for Doors {
             return self.answer(worker, socket, Asked::by(peer), Answer::Busy);
         };
         let (worker, until) = (Rc::clone(worker), Some(until));
-        let visitor = Undecided { worker, doors: self, socket, peer, fields, until, _held: held };
+        let visitor =
+            Undecided { worker, doors: self, socket, peer, fields, until, _held: Some(held) };
         spawn_local(async move {
             match space {
                 Space::Tls => tls::decide(visitor).await,

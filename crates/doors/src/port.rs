@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-use node::entrance::Unannounced;
+use node::accept::{self, AcceptRules, ArrivingVisitor, NotAccepted};
 use node::names::Services;
 use node::pending::PendingSet;
 use node::session::Worker;
-use node::{descriptors, entrance, memory};
+use node::{descriptors, memory};
 use proto::VisitorFields;
 use relay::shares::Kind;
 use relay::{Held, Holder, Socket};
@@ -57,72 +57,78 @@ impl Port {
         Self { worker, doors, undecided: PendingSet::default(), most, holder, announced_at }
     }
 
-    /// Takes an accepted connection, and decides its destination, after the header of a load
-    /// balancer if there is one. When too many connections are undecided, one is closed.
+    /// Takes an accepted connection through the stages of [`node::accept`], and decides its
+    /// destination. When too many connections are undecided, one is closed.
     pub(super) fn take<F: Future<Output = ()>>(
         &self,
         socket: Socket,
         peer: Option<SocketAddr>,
         decide: impl FnOnce(Undecided) -> F + 'static,
     ) {
-        let Some(mut visitor) = self.visitor(socket, peer) else { return };
-        let is_trusted = self.doors.trusts(peer);
-        let source = peer.filter(|_| !is_trusted).map(|peer| peer.ip());
-        let door = self.announced_at.clone().filter(|_| is_trusted);
+        let mut visitor = ArrivingVisitor::new(socket, peer);
+        if let Err(why) = accept::arrive(self, &mut visitor) {
+            return refuse(visitor, why, "");
+        }
+        let source = peer.filter(|_| !self.doors.trusts(peer)).map(|peer| peer.ip());
+        let door = self.announced_at.clone().filter(|_| visitor.waits());
+        let (worker, doors) = (Rc::clone(&self.worker), Arc::clone(&self.doors));
         self.undecided.run(source, async move |mut place| {
-            if let Some(door) = door {
-                match entrance::announced(&mut visitor.socket, peer).await {
-                    Ok((header, known)) => {
-                        (visitor.peer, visitor.fields) =
-                            (known, VisitorFields::new(&header.fields));
-                    }
-                    Err(Unannounced::Header(error)) => {
-                        error.complain(peer, &door);
-                        return relay::drop_socket(visitor.socket);
-                    }
-                    Err(Unannounced::Full(_)) => return relay::drop_socket(visitor.socket),
-                }
-                if let Some(known) = visitor.peer.filter(|_| !visitor.doors.trusts(visitor.peer)) {
-                    place.belongs_to(known.ip());
-                }
+            if let Err(why) = accept::settle(&mut visitor).await {
+                return refuse(visitor, why, door.as_deref().unwrap_or_default());
             }
-            decide(visitor).await;
+            if visitor.announced.is_some()
+                && let Some(known) = visitor.peer.filter(|_| !doors.trusts(visitor.peer))
+            {
+                place.belongs_to(known.ip());
+            }
+            let ArrivingVisitor { socket, peer, announced, held, .. } = visitor;
+            let fields = announced.and_then(|header| VisitorFields::new(&header.fields));
+            let until = None;
+            decide(Undecided { worker, doors, socket, peer, fields, until, _held: held }).await;
             drop(place);
         });
         if self.undecided.count() > self.most {
             self.undecided.abort_one();
         }
     }
+}
 
-    /// An accepted connection, which is charged to the budget and has a seat among the undecided
-    /// connections of the door. When these have used up their share of the descriptors, a
-    /// connection of this worker is evicted for the new connection; a worker with fewer than two
-    /// accepts the new connection beyond the share. The new connection is refused if its source has
-    /// used up its share of the descriptors, or if the budget is exhausted.
-    pub(super) fn visitor(
-        &self,
-        mut socket: Socket,
-        peer: Option<SocketAddr>,
-    ) -> Option<Undecided> {
-        let leaves = !self.holder.has_room() && self.undecided.gives_way();
-        let seat = if leaves {
-            self.holder.seat(&socket, descriptors::source(peer))
-        } else {
-            entrance::seat(&self.holder, &socket, peer)
-        };
-        let Some(seat) = seat else {
-            tracing::debug!(visitor = ?peer, "no descriptor is left for a connection at a door");
-            relay::drop_socket(socket);
-            return None;
-        };
-        socket.sit(seat);
-        let (worker, doors) = (Rc::clone(&self.worker), Arc::clone(&self.doors));
-        let Some(_held) = worker.state.accounts.draw(UNDECIDED_STATE, peer) else {
-            relay::drop_socket(socket);
-            return None;
-        };
-        Some(Undecided { worker, doors, socket, peer, fields: None, until: None, _held })
+/// The seats are those of the door's undecided connections. When these have used up their share of
+/// the descriptors, a connection of this worker is evicted for the new connection; a worker with
+/// fewer than two accepts the new connection beyond the share. The new connection is refused if its
+/// source has used up its share of the descriptors, or if the budget is exhausted.
+impl AcceptRules for Port {
+    fn are_announced(&self, peer: Option<SocketAddr>) -> bool {
+        self.announced_at.is_some() && self.doors.trusts(peer)
     }
+
+    fn holder<T>(&self, ask: impl FnOnce(Option<&Arc<Holder>>) -> T) -> T {
+        ask(Some(&self.holder))
+    }
+
+    fn gives_way(&self, holder: &Holder) -> bool {
+        !holder.has_room() && self.undecided.gives_way()
+    }
+
+    fn hold(&self, peer: Option<SocketAddr>) -> Result<Option<Held>, NotAccepted> {
+        let held = self.worker.state.accounts.draw(UNDECIDED_STATE, peer);
+        held.map(Some).ok_or(NotAccepted::Memory)
+    }
+}
+
+/// Closes a connection that a stage has refused. `door`: the URL of the door.
+fn refuse(visitor: ArrivingVisitor, why: NotAccepted, door: &str) {
+    match why {
+        NotAccepted::Seat => {
+            tracing::debug!(
+                visitor = ?visitor.peer,
+                "no descriptor is left for a connection at a door"
+            );
+        }
+        NotAccepted::Header(error) => error.complain(visitor.peer, &door),
+        NotAccepted::Memory | NotAccepted::Full(_) => {}
+    }
+    relay::drop_socket(visitor.socket);
 }
 
 /// Moves the seat of a visitor to the client of these services, for a visitor whose requests go to
@@ -153,5 +159,5 @@ pub(super) struct Undecided {
     pub(super) fields: Option<VisitorFields>,
     /// The time until which the visitor may be held, if it was held already.
     pub(super) until: Option<Instant>,
-    pub(super) _held: Held,
+    pub(super) _held: Option<Held>,
 }

@@ -41,7 +41,7 @@ use node::backends::Pick;
 use node::entrance::{Entrance, NameDoor};
 use node::names::{Kind, Space};
 use node::session::Worker;
-use node::{entrance, limits};
+use node::{accept, entrance};
 
 /// The maximum length of a first request header on the byte path, in bytes. A connection with a
 /// longer header is passed to the proxy. Browsers send 1 to 4 KiB.
@@ -150,9 +150,7 @@ impl Secured {
         let Some(settings) = entrance::served_by(worker, entrance, &backend.picked) else {
             return Err(first);
         };
-        let Some(permit) = backend.gate.admit_from(limits::source(*peer)) else {
-            return Err(first);
-        };
+        let Some(permit) = accept::admit(&backend, peer) else { return Err(first) };
         let aim = &backend.picked.aim;
         let (target, priority) = (aim.target.clone(), aim.terms.priority);
         let open = proto::Open { target, visitor: *peer, priority, fields: None };

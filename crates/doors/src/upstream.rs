@@ -27,7 +27,7 @@ use node::answer::Answer;
 use node::backends::{Pick, Picked, Tried};
 use node::entrance::{Affinity, Attempts, EnteringVisitor, Entrance, VisitorOrigin};
 use node::session::Worker;
-use node::{entrance, limits};
+use node::{accept, entrance};
 
 /// The maximum number of bytes of a request that are kept for the next client.
 const KEPT_MOST: usize = 16 << 10;
@@ -100,8 +100,7 @@ impl Upstream {
             let led = stays.map(Led::new);
             return Ok(Near::Elsewhere(Elsewhere(near, led, aim.terms.timeouts, budget)));
         };
-        let permit =
-            backend.gate.admit_from(limits::source(*peer)).ok_or_else(|| failed(Answer::Busy))?;
+        let permit = accept::admit(&backend, peer).ok_or_else(|| failed(Answer::Busy))?;
         let down = || failed(Answer::Down(ResetCode::Shutdown));
         let settings = entrance::served_by(worker, entrance, &backend.picked).ok_or_else(down)?;
         picked.replace(Some(Arc::clone(&backend.picked)));

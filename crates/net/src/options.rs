@@ -48,6 +48,8 @@ pub trait SocketOfKind: AsFd {
     fn kind(&self) -> SocketKind;
 }
 
+/// Names the kind of types of sockets: `of_kind!(Udp: UdpSocket)` implements [`SocketOfKind`] for
+/// `UdpSocket`, as a UDP socket.
 macro_rules! of_kind {
     ($kind:ident: $($socket:ty),+) => {
         $(impl SocketOfKind for $socket {

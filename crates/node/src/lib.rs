@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `workers` | threads with a runtime each |
 //! | `session` | all links between one client process and one server, and the state of a worker |
+//! | `accept` | the stages between the accept and the stream of a backend |
 //! | `entrance`, `listeners` | listening addresses whose visitors become streams |
 //! | `names` | the table that maps hosts of HTTP and TLS visitors to entrances |
 //! | `backends`, `aim` | the backends of an entrance: session, target, terms, admission |
@@ -21,6 +22,7 @@
 //! | `limits`, `descriptors` | limits of the process: streams and their rates, descriptors |
 //! | `memory`, `parts` | the memory budget of the process, and the use of each source and client |
 
+pub mod accept;
 pub mod aim;
 pub mod answer;
 pub mod auth_failures;

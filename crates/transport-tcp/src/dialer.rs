@@ -23,7 +23,7 @@ pub struct TcpDialer {
 impl TcpDialer {
     /// Makes a dialer of `tls://` for `Some`, and of `tcp://` for `None`.
     #[must_use]
-    pub fn new(tls: Option<TlsClient>) -> Self {
+    pub const fn new(tls: Option<TlsClient>) -> Self {
         Self { tls, speech: Speech::Tunnel, via: None, options: SocketOptions::CARRIER }
     }
 

@@ -33,6 +33,11 @@ impl InForce {
         &self.0.picked.aim
     }
 
+    /// The backend for which a visitor is counted and logged that no backend has served.
+    pub(crate) fn accountable(&self) -> &Arc<Picked> {
+        &self.0.picked
+    }
+
     /// The gate, whose holder has the sockets of visitors until a backend is picked.
     pub fn gate(&self) -> &Arc<Gate> {
         &self.0.gate

@@ -66,7 +66,7 @@ impl Backends {
 
     /// The backend for which a visitor is counted and logged that no backend has served.
     pub fn accountable(&self) -> Arc<Picked> {
-        Arc::clone(&self.first().picked)
+        Arc::clone(self.in_force().accountable())
     }
 
     /// The session that is asked for a link while visitors wait and no backend has a link.
@@ -124,12 +124,12 @@ impl Backends {
     }
 
     /// The backend for a new flow of a peer whose datagrams this worker reads. `is_live` returns
-    /// whether this worker has a link of the session for the flow.
+    /// whether this worker has a link of the session for the flow. `None`: the peer may not visit.
     pub(crate) fn pick_flow(
         &self,
         peer: SocketAddr,
         is_live: impl Fn(&Session) -> bool,
-    ) -> Guard<Arc<Backend>> {
+    ) -> Option<Guard<Arc<Backend>>> {
         let shared = self.shared.load();
         let picked = shared.as_ref().and_then(|members| {
             members.choose(Some(peer.ip()), |member| {
@@ -137,10 +137,11 @@ impl Backends {
                 picked.aim.permits(Some(peer)) && !session.is_on_hold() && is_live(session)
             })
         });
-        picked.map_or_else(
+        let backend = picked.map_or_else(
             || self.first.load(),
             |member| Guard::from_inner(Arc::clone(&member.backend)),
-        )
+        );
+        backend.picked.aim.permits(Some(peer)).then_some(backend)
     }
 
     /// The id of the client of this session, for a cookie. It stays the same when the client

@@ -1,5 +1,6 @@
-//! The admission of a visitor: its address, its seat, a link of this worker, the limit of streams,
-//! and the stream. A visitor that fails a check is turned away with the reason.
+//! From a visitor with a known entrance to its stream: the seat of the client, the backend, a link
+//! of this worker, and the last stages of [`crate::accept`]. A visitor that fails a check is turned
+//! away with the reason.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -10,7 +11,7 @@ use ::link::Link;
 use bytes::BytesMut;
 use net::SocketOptions;
 use proto::{ResetCode, Target, VisitorFields};
-use relay::{Announced, Gate, Holder, Retry, Settings, Socket, open_error_code};
+use relay::{Announced, Gate, Retry, Settings, Socket, open_error_code};
 use tokio::time::Instant;
 
 use super::again::Failover;
@@ -18,12 +19,12 @@ use super::hold::{MovingVisitor, elsewhere};
 use super::name::NameVisitor;
 use super::proxy::proxy_of;
 use super::{Entrance, served_by, settings_of};
+use crate::accept::{self, Guest};
 use crate::aim::Aim;
 use crate::answer::Answer;
 use crate::backends::{Backend, Pick, Picked, Tried};
 use crate::names::Space;
 use crate::session::{Here, Worker};
-use crate::{descriptors, limits};
 
 /// How a visitor arrived at an entrance.
 #[derive(Clone, Debug)]
@@ -84,6 +85,20 @@ pub struct EnteringVisitor {
     pub until: Instant,
     /// The previous attempts to serve the visitor.
     pub attempts: Attempts,
+}
+
+impl Guest for EnteringVisitor {
+    const COUNTED: Option<&'static str> = Some("streams");
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    fn obey(&self, options: &SocketOptions) {
+        // A connection that moves here from another service has the options of that service.
+        let is_onward = self.origin.http().is_some_and(|http| !http.first.is_empty());
+        self.socket.obey(options, (!is_onward).then_some(&SocketOptions::DEFAULT));
+    }
 }
 
 /// The failed attempts to serve a visitor.
@@ -178,16 +193,6 @@ pub(super) fn turn_away(
     }
 }
 
-/// A seat for an accepted visitor, if neither the holder nor the source has used up its share.
-pub fn seat(
-    holder: &Arc<Holder>,
-    socket: &Socket,
-    peer: Option<SocketAddr>,
-) -> Option<relay::Seat> {
-    let source = descriptors::source(peer);
-    holder.bears().then(|| holder.seat(socket, source)).flatten()
-}
-
 /// Finds the backend of a visitor, and opens a stream over a link of this worker. If this worker
 /// has no link, the visitor moves to another worker or waits. A visitor whose address may not visit
 /// is turned away before anything beyond the accept is spent on it.
@@ -262,12 +267,10 @@ fn here(
 ) {
     let picked = &backend.picked;
     let settings = served_by(worker, entrance, picked).unwrap_or_default();
-    let Some(permit) = backend.gate.admit_from(limits::source(entering.peer)) else {
-        tracing::debug!(service = picked.aim.name, "limit of connections reached");
+    let Some(permit) = accept::admit(backend, &entering) else {
         return turn_away(worker, entering, &settings, Answer::Busy);
     };
     let EnteringVisitor { socket, peer, origin, .. } = entering;
-    socket.obey(&settings.socket, Some(&SocketOptions::DEFAULT));
     let header = match origin {
         VisitorOrigin::Port(header) => header,
         VisitorOrigin::Name(_) | VisitorOrigin::Request(..) => None,
@@ -288,15 +291,11 @@ fn serve(
     let picked = &backend.picked;
     let aim = &picked.aim;
     let settings = served_by(worker, entrance, picked).unwrap_or_default();
-    let Some(permit) = backend.gate.admit_from(limits::source(entering.peer)) else {
-        tracing::debug!(service = aim.name, "limit of streams reached");
+    let Some(permit) = accept::admit(backend, &entering) else {
         turn_away(worker, entering, &settings, Answer::Busy);
         return Ok(());
     };
     let EnteringVisitor { socket, peer, origin, preferred, until, mut attempts } = entering;
-    // A connection that moves here from another service has the settings of that service.
-    let is_onward = origin.http().is_some_and(|http| !http.first.is_empty());
-    socket.obey(&settings.socket, (!is_onward).then_some(&SocketOptions::DEFAULT));
     if let Some(terms) = &aim.proxy {
         // No open entrance: the forward has been closed meanwhile.
         if let Some(proxy) = proxy_of(worker, entrance, terms) {

@@ -7,9 +7,6 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use config::{AcceptProxy, Net, Over, ServerConfig};
-use relay::{HeaderError, Socket};
-
-use crate::descriptors;
 
 /// The balancers in front of one entrance.
 pub enum Announcers {
@@ -87,36 +84,6 @@ impl Announcers {
             Self::Nobody => false,
         }
     }
-}
-
-/// Reads the header in front of the bytes of a visitor. Returns the header and the address of the
-/// visitor: the address in the header, or `peer` if the balancer connects on its own behalf. From
-/// then on the seat of the socket counts for the visitor.
-///
-/// # Errors
-/// No complete header arrived in time, or the visitor has used up its share of the descriptors.
-pub async fn announced(
-    socket: &mut Socket,
-    peer: Option<SocketAddr>,
-) -> Result<(relay::Announced, Option<SocketAddr>), Unannounced> {
-    let header = relay::announced(socket).await.map_err(Unannounced::Header)?;
-    if header.visitor.is_none() {
-        return Ok((header, peer));
-    }
-    let visitor = header.visitor;
-    if socket.count_for(descriptors::source(visitor)) {
-        Ok((header, visitor))
-    } else {
-        Err(Unannounced::Full(visitor))
-    }
-}
-
-/// Why a connection of a balancer is refused.
-#[derive(Debug)]
-pub enum Unannounced {
-    Header(HeaderError),
-    /// This visitor has used up its share of the descriptors.
-    Full(Option<SocketAddr>),
 }
 
 #[cfg(test)]

@@ -57,9 +57,9 @@ mod tcp;
 mod udp;
 mod watch;
 
-pub use admit::{Affinity, Attempts, EnteringVisitor, VisitorOrigin, seat, visit};
+pub use admit::{Affinity, Attempts, EnteringVisitor, VisitorOrigin, visit};
 pub use again::is_counted;
-pub use announcers::{Announcers, Balancers, Unannounced, announced};
+pub use announcers::{Announcers, Balancers};
 pub use name::{Lead, NameDoor, NameVisitor};
 pub use on_worker::{Entrances, OpenEntrance, served_by, settings_of, stats_of};
 pub use open::{close_everywhere, forget_everywhere, open_everywhere, renew_flows};

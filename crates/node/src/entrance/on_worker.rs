@@ -64,7 +64,7 @@ impl OpenEntrance {
 
     /// The current settings of its new streams on this worker.
     pub fn settings(&self) -> Rc<Settings> {
-        self.served_by(&self.entrance.backends.accountable())
+        self.served_by(self.entrance.in_force().accountable())
     }
 
     /// The settings for a stream that begins now. The stream keeps the settings and its backend to

@@ -86,7 +86,7 @@ impl SessionPort for Entrance {
             && let Err(error) = steering.assign(&workers)
         {
             tracing::warn!(
-                client = self.backends.accountable().client, address = self.address, %error,
+                client = self.in_force().accountable().client, address = self.address, %error,
                 "the kernel does not lead the datagrams of {} to the workers with links: {error}",
                 self.address
             );

@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use relay::{Handler, Socket};
+use relay::{Handler, Holder, Socket};
 use tokio::time::Instant;
 
-use super::admit::{Attempts, EnteringVisitor, VisitorOrigin, enter, seat, turn_away};
+use super::admit::{Attempts, EnteringVisitor, VisitorOrigin, enter, turn_away};
 use super::hold::{MovingVisitor, hand_over};
-use super::{Entrance, Unannounced, announced, settings_of};
+use super::{Entrance, settings_of};
+use crate::accept::{self, AcceptRules, ArrivingVisitor, NotAccepted};
 use crate::answer::Answer;
 use crate::session::{HOLD, Worker};
 
@@ -28,48 +29,41 @@ impl fmt::Debug for Acceptor {
     }
 }
 
+impl AcceptRules for Acceptor {
+    fn are_announced(&self, peer: Option<SocketAddr>) -> bool {
+        self.entrance.announcers.contain(peer)
+    }
+
+    fn holder<T>(&self, ask: impl FnOnce(Option<&Arc<Holder>>) -> T) -> T {
+        ask(self.entrance.in_force().gate().holder())
+    }
+}
+
 impl Handler for Acceptor {
-    fn handle(&self, mut socket: Socket, peer: Option<SocketAddr>) {
-        let worker = &self.worker;
-        let is_announced = self.entrance.announcers.contain(peer);
-        // Behind a balancer the source is the visitor, once its address is known.
-        let source = peer.filter(|_| !is_announced);
-        let seat = match self.entrance.in_force().gate().holder() {
-            Some(holder) => seat(holder, &socket, source).map(Some),
-            None => Some(None),
-        };
-        let entering = |socket| EnteringVisitor {
-            socket,
-            peer,
-            origin: VisitorOrigin::Port(None),
-            preferred: None,
-            until: Instant::now() + HOLD,
-            attempts: Attempts::default(),
-        };
-        let Some(seat) = seat else {
-            tracing::debug!(service = self.entrance.name(), visitor = ?peer, "no descriptor is left for the visitor");
-            let settings = settings_of(worker, &self.entrance).unwrap_or_default();
-            return turn_away(worker, entering(socket), &settings, Answer::Full);
-        };
-        seat.into_iter().for_each(|seat| socket.sit(seat));
-        let entering = entering(socket);
-        if is_announced {
-            let (worker, entrance) = (Rc::clone(worker), Arc::clone(&self.entrance));
+    fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
+        let Self { worker, entrance, .. } = self;
+        let mut visitor = ArrivingVisitor::new(socket, peer);
+        if let Err(why) = accept::arrive(self, &mut visitor) {
+            return refuse(worker, entrance, visitor, why);
+        }
+        if visitor.waits() {
+            let (worker, entrance) = (Rc::clone(worker), Arc::clone(entrance));
             tokio::task::spawn_local(async move {
-                if let Some(entering) = behind(&worker, &entrance, entering).await {
-                    enter(&worker, &entrance, entering);
+                match accept::settle(&mut visitor).await {
+                    Ok(()) => enter(&worker, &entrance, entering(visitor)),
+                    Err(why) => refuse(&worker, &entrance, visitor, why),
                 }
             });
             return;
         }
-        let to = match entering.socket {
+        let to = match visitor.socket {
             Socket::Tcp(_) => None,
             Socket::Unix(_) => self.next_worker(),
         };
         match to.filter(|to| *to != worker.index).and_then(|to| worker.peers.get(to)) {
-            None => enter(worker, &self.entrance, entering),
+            None => enter(worker, entrance, entering(visitor)),
             Some(handle) => {
-                let Some(visitor) = MovingVisitor::new(&self.entrance, entering) else { return };
+                let Some(visitor) = MovingVisitor::new(entrance, entering(visitor)) else { return };
                 let handle = handle.clone();
                 tokio::task::spawn_local(hand_over(handle, visitor));
             }
@@ -77,45 +71,41 @@ impl Handler for Acceptor {
     }
 
     fn has_room(&self) -> bool {
-        self.entrance.in_force().gate().holder().is_none_or(|holder| holder.has_room())
+        self.holder(|holder| holder.is_none_or(|holder| holder.has_room()))
     }
 }
 
-/// The visitor behind a load balancer. `None`: the balancer did not announce its address.
-async fn behind(
-    worker: &Worker,
-    entrance: &Entrance,
-    mut entering: EnteringVisitor,
-) -> Option<EnteringVisitor> {
-    let why = match announced(&mut entering.socket, entering.peer).await {
-        Ok((header, peer)) => {
-            let origin = VisitorOrigin::Port(Some(Box::new(header)));
-            return Some(EnteringVisitor {
-                peer,
-                origin,
-                until: Instant::now() + HOLD,
-                ..entering
-            });
-        }
-        Err(why) => why,
-    };
+/// A visitor that has passed the stages of its listener.
+fn entering(visitor: ArrivingVisitor) -> EnteringVisitor {
+    let ArrivingVisitor { socket, peer, announced, .. } = visitor;
+    EnteringVisitor {
+        socket,
+        peer,
+        origin: VisitorOrigin::Port(announced.map(Box::new)),
+        preferred: None,
+        until: Instant::now() + HOLD,
+        attempts: Attempts::default(),
+    }
+}
+
+/// Turns a visitor away that a stage of the listener has refused.
+fn refuse(worker: &Worker, entrance: &Entrance, visitor: ArrivingVisitor, why: NotAccepted) {
     let settings = settings_of(worker, entrance).unwrap_or_default();
+    let full = |visitor: Option<SocketAddr>| {
+        let service = entrance.name();
+        tracing::debug!(service, ?visitor, "no descriptor is left for the visitor");
+        Answer::Full
+    };
     let answer = match why {
-        Unannounced::Header(error) => {
-            error.complain(entering.peer, &entrance.address);
+        NotAccepted::Header(error) => {
+            error.complain(visitor.peer, &entrance.address);
             Answer::Down(error.code())
         }
-        Unannounced::Full(visitor) => {
-            tracing::debug!(
-                service = entrance.name(),
-                ?visitor,
-                "no descriptor is left for the visitor"
-            );
-            Answer::Full
-        }
+        NotAccepted::Seat => full(visitor.peer),
+        NotAccepted::Full(visitor) => full(visitor),
+        NotAccepted::Memory => Answer::Busy,
     };
-    turn_away(worker, entering, &settings, answer);
-    None
+    turn_away(worker, entering(visitor), &settings, answer);
 }
 
 impl Acceptor {

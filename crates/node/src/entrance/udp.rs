@@ -11,13 +11,13 @@ use bytes::Bytes;
 use net::SocketOptions;
 use proto::ResetCode;
 use proto::control::FlowTimes;
-use relay::{FlowHandler, Permit, open_error_code, socket_options};
+use relay::{FlowHandler, Permit, open_error_code};
 use transport::{FlowConnector as _, FlowInlet, FlowOutlet};
 
 use super::Entrance;
 use super::guard::Guard;
+use crate::accept::{self, Guest};
 use crate::entrance::Entrances;
-use crate::limits;
 use crate::session::{Here, Session, Worker};
 
 /// Opens the flows of a UDP port on one worker.
@@ -46,7 +46,7 @@ impl FlowHandler for FlowAcceptor {
     ) -> Result<(Box<dyn FlowInlet>, Option<Permit>), ResetCode> {
         let Entrance { id, backends, .. } = &*self.entrance;
         let is_live = |session: &Session| self.worker.state.flow_link(session).is_some();
-        let backend = backends.pick_flow(peer, is_live);
+        let backend = backends.pick_flow(peer, is_live).ok_or(ResetCode::Denied)?;
         let aim = &backend.picked.aim;
         if self.times.replace(aim.terms.flows) != aim.terms.flows
             && let Some(open) = self.worker.state.of::<Entrances>().0.borrow().get(id)
@@ -54,13 +54,9 @@ impl FlowHandler for FlowAcceptor {
         {
             listening.set_times(aim.terms.flows);
         }
-        if !aim.permits(Some(peer)) {
-            return Err(ResetCode::Denied);
-        }
-        outlet.obey(&socket_options(&aim.terms));
+        let guest = FlowGuest { peer, outlet: &*outlet };
         if backend.session.is_here() {
-            let permit =
-                backend.gate.admit_from(limits::source(Some(peer))).ok_or(ResetCode::Limit)?;
+            let permit = accept::admit(&backend, &guest).ok_or(ResetCode::Limit)?;
             let inlet =
                 self.worker.state.of::<Here>().serve_flow(&self.worker, &aim.name, peer, outlet)?;
             return Ok((inlet, Some(permit)));
@@ -70,7 +66,7 @@ impl FlowHandler for FlowAcceptor {
             backend.session.demand(self.worker.index);
             return Err(ResetCode::Shutdown);
         };
-        let permit = backend.gate.admit_from(limits::source(Some(peer))).ok_or(ResetCode::Limit)?;
+        let permit = accept::admit(&backend, &guest).ok_or(ResetCode::Limit)?;
         let (target, priority) = (aim.opens(), aim.terms.priority);
         let open = proto::Open { target, visitor: Some(peer), priority, fields: None };
         let outlet: Rc<dyn FlowOutlet> = if backends.have_others() {
@@ -81,6 +77,22 @@ impl FlowHandler for FlowAcceptor {
         };
         let inlet = link.open_flow(open, outlet).map_err(open_error_code)?;
         Ok((inlet, Some(permit)))
+    }
+}
+
+/// A flow whose backend is picked.
+struct FlowGuest<'a> {
+    peer: SocketAddr,
+    outlet: &'a dyn FlowOutlet,
+}
+
+impl Guest for FlowGuest<'_> {
+    fn peer(&self) -> Option<SocketAddr> {
+        Some(self.peer)
+    }
+
+    fn obey(&self, options: &SocketOptions) {
+        self.outlet.obey(options);
     }
 }
 

@@ -66,7 +66,7 @@ impl EntranceWatch {
     fn with<T>(&self, look: impl FnOnce(&Picked) -> T) -> T {
         match &self.picked {
             Some(picked) => look(picked),
-            None => look(&self.entrance.backends.accountable()),
+            None => look(self.entrance.in_force().accountable()),
         }
     }
 
