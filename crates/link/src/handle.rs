@@ -132,16 +132,17 @@ impl Link {
         self.inner.machine.borrow().retained()
     }
 
-    /// The numbers and peers of the carriers in use.
+    /// The numbers of the carriers in use, and their peers with their present addresses.
     #[must_use]
     pub fn carriers(&self) -> Vec<(CarrierNumber, transport::Peer)> {
         let carriers = self.inner.carriers.borrow();
-        carriers.iter().map(|running| (running.number, running.peer.clone())).collect()
+        carriers.iter().map(|running| (running.number, running.peer.current())).collect()
     }
 
-    /// Calls `show` with the number of each carrier in use.
-    pub fn each_carrier(&self, mut show: impl FnMut(CarrierNumber)) {
-        self.inner.carriers.borrow().iter().for_each(|running| show(running.number));
+    /// Calls `show` with the number of each carrier in use and the present address of its peer.
+    pub fn each_carrier(&self, mut show: impl FnMut(CarrierNumber, SocketAddr)) {
+        let carriers = self.inner.carriers.borrow();
+        carriers.iter().for_each(|running| show(running.number, running.peer.current_address()));
     }
 
     /// The carrier on which frames are sent.
@@ -150,13 +151,13 @@ impl Link {
         self.inner.machine.borrow().active_carrier()
     }
 
-    /// The peer at the far end of the active carrier.
+    /// The peer at the far end of the active carrier, with its present address.
     #[must_use]
     pub fn active_peer(&self) -> Option<transport::Peer> {
         let active = self.active_carrier();
         let carriers = self.inner.carriers.borrow();
         let running = carriers.iter().find(|running| Some(running.number) == active)?;
-        Some(running.peer.clone())
+        Some(running.peer.current())
     }
 
     /// Whether a standby is ready in addition to the active carrier.
@@ -174,7 +175,7 @@ impl Link {
         !carriers.is_empty()
     }
 
-    /// The address of the far end of the active carrier.
+    /// The present address of the far end of the active carrier.
     #[must_use]
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.active_peer().map(|peer| peer.address)

@@ -94,6 +94,7 @@ impl fmt::Debug for Strain {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
@@ -109,6 +110,10 @@ mod tests {
             let [acked_bytes, limited_bytes] =
                 [&self.acked, &self.limited].map(|count| count.load(Ordering::Relaxed));
             ConnectionStats { acked_bytes, limited_bytes, ..ConnectionStats::default() }
+        }
+
+        fn address(&self) -> Option<SocketAddr> {
+            None
         }
     }
 

@@ -197,7 +197,7 @@ fn of_link(session: &Session, link: &Link) -> u64 {
         (drops.early, drops.late, drops.unjoined).hash(hash);
         let round_trip = link.round_trip().map(|time| step(time.as_micros()));
         (round_trip, link.active_carrier().map(|number| number.0)).hash(hash);
-        link.each_carrier(|number| number.0.hash(hash));
+        link.each_carrier(|number, peer| (number.0, peer).hash(hash));
     })
 }
 

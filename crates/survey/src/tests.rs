@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use ::link::{Lease, Link, ProcessBudget};
@@ -14,11 +15,15 @@ use bytes::{Bytes, BytesMut};
 use ops::status::StreamKind;
 use proto::control::ControlMessage;
 use proto::greeting::Features;
-use proto::{HEAD_ROOM, LinkConfig, Open, Priority, ResetCode, Side, Target, Unlimited};
+use proto::{
+    Attach, CarrierNumber, HEAD_ROOM, LinkConfig, Open, Priority, ResetCode, Side, Target,
+    Unlimited,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
-use transport::{Connector as _, Inlet, Outlet};
+use transport::memory::{self, Faults, MEMORY};
+use transport::{Carrier, ConnectionStats, Connector as _, Inlet, Outlet, Peer, Watch};
 
 use super::busy::of_worker;
 use super::glance::prints;
@@ -145,6 +150,57 @@ async fn the_print_of_a_session_changes_with_its_figures() {
     let part = part_of(Rc::clone(&worker), Arc::new(HashSet::from([id, u64::MAX]))).await;
     let peers: Vec<_> = part.sessions.values().map(|(_, session)| session.peer.as_str()).collect();
     assert_eq!(peers, ["other"]);
+}
+
+/// A connection whose peer moves from port to port.
+#[derive(Debug)]
+struct Moves(AtomicU16);
+
+impl Moves {
+    fn at(&self) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 7], self.0.load(Ordering::Relaxed)))
+    }
+}
+
+impl Watch for Moves {
+    fn stats(&self) -> ConnectionStats {
+        ConnectionStats::default()
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        Some(self.at())
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_status_has_the_address_to_which_a_peer_moved() {
+    let (worker, _) = worker(0);
+    let moves = Arc::new(Moves(AtomicU16::new(1)));
+    let peer = Peer {
+        address: moves.at(),
+        transport: MEMORY,
+        connection: None,
+        watch: Some(Arc::clone(&moves) as Arc<dyn Watch>),
+        exporter: None,
+        certificate_name: None,
+        cipher: None,
+    };
+    let (near, _far) = memory::pair(Faults::default());
+    let link = link_to_nobody();
+    link.attach(
+        CarrierNumber(1),
+        Attach::New,
+        Carrier::single(peer, Box::new(near)),
+        BytesMut::new(),
+    );
+    let session = Session::new("moving", 1);
+    worker.state.add_link(0, &session, &link);
+    let before = prints(Rc::clone(&worker)).await;
+    moves.0.store(2, Ordering::Relaxed);
+    assert_ne!(prints(Rc::clone(&worker)).await, before, "the live view sees a change");
+    let part = part(Rc::clone(&worker)).await;
+    assert_eq!(part.sessions[&session.id].1.links[0].carriers[0].peer, "192.0.2.7:2");
+    assert_eq!(link.peer_address(), Some(moves.at()), "of later streams");
 }
 
 #[tokio::test(flavor = "local")]

@@ -1,8 +1,10 @@
 //! The measurements of a connection.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Weak;
 
+use net::socket::canonical;
 use transport::{ConnectionStats, Repair, Watch};
 
 use crate::shared::Shared;
@@ -34,6 +36,12 @@ impl Watch for Watched {
                 recovered_packets: counters.rebuilt,
             }),
         }
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        let shared = self.0.upgrade()?;
+        let remote = shared.lock().remote();
+        Some(canonical(remote.peer))
     }
 }
 

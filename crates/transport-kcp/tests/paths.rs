@@ -151,6 +151,29 @@ fn a_transfer_goes_on_when_the_client_s_address_changes_in_its_middle() {
     }
 }
 
+#[test]
+fn the_peer_has_the_address_to_which_the_client_moved() {
+    run(async {
+        let setup = Setup::new();
+        let (mut pair, path) = over(&setup, |_, _: &[u8]| Fate::Passes).await;
+        let (mut seed, mut former) = (0, pair.accepted.peer.address);
+        assert_eq!(pair.accepted.peer.current_address(), former);
+        for _ in 0..2 {
+            path.rebind();
+            while pair.accepted.peer.current_address() == former {
+                transfer(&mut pair.dialled, &mut pair.accepted, seed, 10_000).await;
+                transfer(&mut pair.accepted, &mut pair.dialled, seed, 10_000).await;
+                seed += 1;
+            }
+            let current = pair.accepted.peer.current_address();
+            assert_eq!(current.ip(), former.ip());
+            former = current;
+        }
+        assert_eq!(pair.accepted.peer.current().address, former);
+        assert_eq!(pair.dialled.peer.current_address(), path.address(), "the server has not moved");
+    });
+}
+
 /// The smallest payload of IPv6 and UDP in frames of 1,280 bytes.
 const NARROW: usize = 1_232;
 

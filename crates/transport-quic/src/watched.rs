@@ -1,7 +1,9 @@
 //! The measurements of a connection, as quinn counts them.
 
 use std::fmt;
+use std::net::SocketAddr;
 
+use net::socket::canonical;
 use quinn::Connection;
 use transport::{ConnectionStats, Watch};
 
@@ -31,6 +33,10 @@ impl Watch for Watched {
             round_trip: path.rtt,
             repair: None,
         }
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        Some(canonical(self.0.remote_address()))
     }
 }
 

@@ -130,6 +130,27 @@ fn a_transfer_goes_on_when_the_client_s_address_changes_in_its_middle() {
     });
 }
 
+#[test]
+fn the_peer_has_the_address_to_which_the_client_moved() {
+    run(async {
+        let (mut pair, path) = over(&Setup::new(), |_, _: &[u8]| Fate::Passes).await;
+        let (mut seed, mut former) = (0, pair.accepted.peer.address);
+        assert_eq!(pair.accepted.peer.current_address(), former);
+        for _ in 0..2 {
+            path.rebind();
+            while pair.accepted.peer.current_address() == former {
+                transfer(&mut pair.dialled, &mut pair.accepted, seed, 10_000).await;
+                seed += 1;
+            }
+            let current = pair.accepted.peer.current_address();
+            assert_eq!(current.ip(), former.ip());
+            former = current;
+        }
+        assert_eq!(pair.accepted.peer.current().address, former);
+        assert_eq!(pair.dialled.peer.current_address(), path.address(), "the server has not moved");
+    });
+}
+
 /// On loopback the bytes in flight wait in a socket's buffer, and later bytes wait behind them, so
 /// they are limited. Behind a relay on this machine the path is not short, and BBR controls it as
 /// any path: loss does not slow it down.

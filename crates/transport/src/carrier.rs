@@ -58,7 +58,8 @@ impl fmt::Display for Transport {
 /// The far end of a carrier, as known after the handshake.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// The address of the peer as seen by this end.
+    /// The address of the peer after the handshake, as seen by this end. A peer of a transport over
+    /// UDP may move later: [`Peer::current_address`].
     pub address: SocketAddr,
     /// The transport of the carrier.
     pub transport: Transport,
@@ -76,6 +77,20 @@ pub struct Peer {
     /// The cipher that protects the connection; `None` without TLS. If a proxy may terminate TLS,
     /// the cipher between this end and the proxy.
     pub cipher: Option<Cipher>,
+}
+
+impl Peer {
+    /// The present address of the peer, as seen by this end.
+    #[must_use]
+    pub fn current_address(&self) -> SocketAddr {
+        self.watch.as_ref().and_then(|watch| watch.address()).unwrap_or(self.address)
+    }
+
+    /// The peer with its present address.
+    #[must_use]
+    pub fn current(&self) -> Self {
+        Self { address: self.current_address(), ..self.clone() }
+    }
 }
 
 /// The cipher of a TLS session.
@@ -97,10 +112,14 @@ pub struct Connection {
     pub remote: SocketAddr,
 }
 
-/// Returns the statistics of a connection, on any thread.
+/// Returns the statistics and the peer's address of a connection, on any thread.
 pub trait Watch: fmt::Debug + Send + Sync {
     /// The current statistics.
     fn stats(&self) -> ConnectionStats;
+
+    /// The present address of the peer, which changes when the peer moves to another network or
+    /// its NAT box chooses another port. `None`: the connection has ended.
+    fn address(&self) -> Option<SocketAddr>;
 }
 
 /// Statistics of a connection that is driven by the transport instead of the kernel.

@@ -1,5 +1,6 @@
 //! A path that carries little of what there is: another one is tried, and the quicker one kept.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,10 @@ impl Watch for Little {
     fn stats(&self) -> ConnectionStats {
         let bytes = self.0 * u64::try_from(self.1.elapsed().as_millis()).unwrap() / 1000;
         ConnectionStats { acked_bytes: bytes, limited_bytes: bytes, ..ConnectionStats::default() }
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        None
     }
 }
 

@@ -377,7 +377,7 @@ pub struct Carrier {
     pub number: u32,
     /// The scheme of the transport.
     pub transport: String,
-    /// The address of the far end.
+    /// The present address of the far end. Over QUIC and KCP it changes when a client moves.
     pub peer: String,
     /// The minimum round-trip time of the link's active carrier, in microseconds; absent before the
     /// first measurement.
