@@ -23,7 +23,7 @@
 //! | `events` | what changes in the daemon, as server-sent events |
 //! | `live` | figures of each second as lines, and rates of the past |
 //! | `connect` | a request becomes the byte stream to a target |
-//! | `metrics`, `peer_metrics` | the figures of a status, and those of links between clients |
+//! | `metrics` | the figures of a status, and the memory of the process |
 //! | `page` | their Prometheus form |
 //! | `api` | a running API |
 //! | `otlp` | pushes the same figures to a collector (cargo feature `otlp`) |
@@ -42,7 +42,6 @@ mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 mod page;
-mod peer_metrics;
 mod places;
 mod routes;
 mod serve;

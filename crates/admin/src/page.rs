@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::metrics::{Buckets, Kind, Metric, Sample, Value};
+use ops::figures::{Buckets, Figure, Metric, Sample, Value};
 
 /// The media type of the page.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -10,12 +10,8 @@ pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 /// Writes the page of these metrics.
 pub(super) fn page(metrics: &[Metric<'_>]) -> String {
     let mut page = String::new();
-    for Metric { name, kind, help, samples } in metrics {
-        let kind = match kind {
-            Kind::Gauge => "gauge",
-            Kind::Counter => "counter",
-            Kind::Histogram => "histogram",
-        };
+    for Metric { figure: Figure { name, kind, help, .. }, samples } in metrics {
+        let kind = kind.name();
         // Writing into a string cannot fail.
         let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for sample in samples {

@@ -9,6 +9,7 @@
 //! | `daemon` | the traits: a daemon, its capabilities, and its serving part |
 //! | `role` | server, client, proxy, or the supervisor of daemons |
 //! | `status` | the result of `tunnel status`, and its text for a terminal |
+//! | `figures` | the figures of a status that are metrics, in one table |
 //! | `command` | the commands, in one table for control socket and API |
 //! | `nat` | the result of `tunnel nat` |
 //! | `measure` | the results of `tunnel ping` and `tunnel speedtest` |
@@ -44,6 +45,7 @@ mod daemon;
 mod delta;
 pub mod enrol;
 pub mod events;
+pub mod figures;
 mod future;
 mod hold;
 mod life;

@@ -3,10 +3,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ops::figures::{Buckets, Kind, Metric, Sample, Value};
 use ops::status::Status;
 use serde_json::{Value as Json, json};
-
-use crate::metrics::{Buckets, Kind, Metric, Sample, Value};
 
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`: each sum counts from the start of the process.
 const CUMULATIVE: u8 = 2;
@@ -81,11 +80,11 @@ fn nanos(time: SystemTime) -> String {
 fn metric(metric: &Metric<'_>, times: &(String, String)) -> Json {
     let points = metric.samples.iter();
     let mut json = json!({
-        "name": metric.name,
-        "description": metric.help,
-        "unit": unit(metric.name),
+        "name": metric.figure.name,
+        "description": metric.figure.help,
+        "unit": unit(metric.figure.name),
     });
-    let (kind, data) = match metric.kind {
+    let (kind, data) = match metric.figure.kind {
         Kind::Gauge => {
             let points: Json = points.map(|sample| point(sample, &times.1)).collect();
             ("gauge", json!({ "dataPoints": points }))

@@ -1,0 +1,104 @@
+//! The figures of a status: one table, each row of which declares a figure once. The admin API
+//! writes the table for Prometheus and for OTLP, and the table of metrics in the manual is made of
+//! it. Names and units follow Prometheus' rules, which `promtool check metrics` verifies.
+//!
+//! Labels are names and addresses of services, names of clients, transports, cipher suites and
+//! reasons; never visitors, links or streams. So there is one series per client and service of the
+//! configuration. Services beyond [`SERVICES_MAX`] have no series and are counted instead.
+//!
+//! | module | content |
+//! |---|---|
+//! | `table` | the figures: name, kind, help, and how each is read |
+//! | `by` | what figures are about: the process, sessions, carriers, services … with their labels |
+//! | `value` | the values of figures |
+
+mod by;
+mod table;
+mod value;
+
+use std::fmt::Write as _;
+
+use crate::status::Status;
+
+use by::View;
+use table::ToldBy;
+
+pub use by::{CERTIFICATES_MAX, SERVICES_MAX};
+pub use table::{FIGURES, Figure};
+pub use value::{Buckets, Kind, Label, Sample, Value};
+
+/// A figure with all its series.
+#[derive(Debug)]
+pub struct Metric<'a> {
+    /// The declaration.
+    pub figure: &'static Figure,
+    /// Empty if there is no event or object to report yet.
+    pub samples: Vec<Sample<'a>>,
+}
+
+/// All figures of a status. `resident` is the resident memory of the process in bytes, which is no
+/// part of the status.
+#[must_use]
+pub fn list(status: &Status, resident: Option<u64>) -> Vec<Metric<'_>> {
+    let view = View::new(status, resident);
+    let told = FIGURES.iter().filter(|figure| figure.told_by.is_told_by(status.role));
+    let all = told.map(|figure| Metric { figure, samples: (figure.read)(&view) });
+    all.filter(|metric| metric.figure.told_by != ToldBy::IfKnown || !metric.samples.is_empty())
+        .collect()
+}
+
+/// The table of all figures in the manual, as Markdown.
+#[must_use]
+pub fn manual() -> String {
+    let mut text = String::from("| metric | kind | told by | content |\n|---|---|---|---|\n");
+    for Figure { name, kind, help, labels, told_by, .. } in FIGURES {
+        let labels = match labels {
+            [] => String::new(),
+            some => format!("{{{}}}", some.join(",")),
+        };
+        let by = match told_by {
+            ToldBy::Always | ToldBy::IfKnown => String::from("all"),
+            ToldBy::Only(role) => role.to_string(),
+            ToldBy::OthersThan(role) => format!("all but {role}"),
+        };
+        let kind = kind.name();
+        // Writing into a string cannot fail.
+        let _ = writeln!(text, "| `{name}{labels}` | {kind} | {by} | {help} |");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// `UPDATE=1` writes the table into the page.
+    #[test]
+    fn the_manual_has_the_table_of_figures() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tunnel/docs/metrics-and-api.md");
+        let page = fs::read_to_string(&path).unwrap();
+        let (before, rest) = page.split_once("<!-- table: figures -->\n").expect("a table");
+        let (table, after) = rest.split_once("<!-- end -->").expect("its end");
+        let expected = manual();
+        if std::env::var_os("UPDATE").is_some() {
+            let whole = [before, "<!-- table: figures -->\n", &expected, "<!-- end -->", after];
+            fs::write(path, whole.concat()).unwrap();
+        } else {
+            assert!(table == expected, "the table should be\n{expected}");
+        }
+    }
+
+    #[test]
+    fn a_figure_has_one_row_and_the_kind_that_its_name_says() {
+        for (n, Figure { name, kind, told_by, .. }) in FIGURES.iter().enumerate() {
+            let is_twin = |other: &Figure| {
+                other.name == *name && (other.told_by == *told_by || *told_by == ToldBy::Always)
+            };
+            assert!(!FIGURES[..n].iter().any(is_twin), "{name}");
+            assert_eq!(*kind == Kind::Counter, name.ends_with("_total"), "{name}");
+        }
+    }
+}
