@@ -43,7 +43,7 @@
 //! | `compare` | the parts of the map are compared one by one |
 //! | `differs = f` | `f(&Self) -> impl PartialEq` makes what is compared |
 //!
-//! `#[row(key, …)]` at the struct, or behind the attribute of a field, declares a key that has no
+//! `#[row(key: …)]` at the struct, or behind the attribute of a field, declares a key that has no
 //! field of its own, with `text = "…"` as its sentence.
 //!
 //! | attribute `keys` of the struct | meaning |

@@ -189,9 +189,9 @@ impl RowSpec {
 
     fn fill(&mut self, attribute: &Attribute) -> Result<()> {
         attribute.parse_args_with(|input: syn::parse::ParseStream<'_>| {
-            if self.field.is_none() && input.peek2(Token![,]) {
+            if self.field.is_none() && input.peek2(Token![:]) {
                 self.key = <Ident as syn::ext::IdentExt>::parse_any(input)?.to_string();
-                input.parse::<Token![,]>()?;
+                input.parse::<Token![:]>()?;
             }
             while !input.is_empty() {
                 if input.peek(LitStr) {

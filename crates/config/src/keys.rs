@@ -144,9 +144,9 @@ pub fn reference() -> String {
     keys.sort_by_cached_key(|key| format!("{}: {}", key.role, key.path));
     let head = "| role: key | type | default | unit | change |\n|---|---|---|---|---|\n".to_owned();
     let rows = keys.iter().map(line);
-    let list = keys.iter().map(|PlacedKey { role, path, sentence, .. }| {
-        format!("- `{role}: {path}`: {sentence}\n")
-    });
+    let list = keys
+        .iter()
+        .map(|PlacedKey { role, path, sentence, .. }| format!("- `{role}: {path}`: {sentence}\n"));
     let title = "\n## The meaning of each key\n\n".to_owned();
     std::iter::once(head).chain(rows).chain([title]).chain(list).collect()
 }

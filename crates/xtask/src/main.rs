@@ -81,7 +81,8 @@ const TABLES: &[&str] =
 fn docs() -> ExitCode {
     let error = match Site::here() {
         Ok(site) => {
-            let words = ["test", "--quiet", "--package", "config", "--package", "ops", "--lib", "--"];
+            let words =
+                ["test", "--quiet", "--package", "config", "--package", "ops", "--lib", "--"];
             let mut tests = cargo(&site.root, &words);
             anyhow::Error::from(tests.args(TABLES).env("UPDATE", "1").exec())
         }

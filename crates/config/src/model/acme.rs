@@ -12,12 +12,8 @@ use crate::{BadValue, Endpoint, Host, Secret, Span, secrecy, values};
 /// has accepted its terms.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(first = first, check = check)]
-#[row(
-    accept_terms,
-    "`true`",
-    required,
-    text = "Accepts the terms of service of the certificate authority."
-)]
+#[row(accept_terms: "`true`", required,
+    text = "Accepts the terms of service of the certificate authority.")]
 pub struct Acme {
     /// The e-mail addresses to which the certificate authority writes.
     #[key("e-mail addresses, one or list", none, each, read = email)]

@@ -17,9 +17,9 @@ use crate::{BadValue, Host, Target};
 /// Settings of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(check = admin)]
-#[row(token_file, "path", absent = "instead of `token`", holds = TokenFile,
+#[row(token_file: "path", absent = "instead of `token`", holds = TokenFile,
     text = "The file with the token of the admin API or its hash.")]
-#[row(read_token_file, "path", absent = "instead of `read_token`", holds = TokenFile,
+#[row(read_token_file: "path", absent = "instead of `read_token`", holds = TokenFile,
     text = "The file with the read-only token of the admin API or its hash.")]
 pub struct Admin {
     /// The address at which the admin API and the web console listen.

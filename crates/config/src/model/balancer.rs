@@ -35,77 +35,35 @@ pub struct ProxyConfig {
 /// A listener, and the targets over which its visitors are distributed.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(rows, later("sticky"))]
-#[row(
-    name,
-    "name",
-    absent = "`tcp-PORT` (or `udp-PORT`, `unix-FILE`)",
-    text = "The unique name of the listener."
-)]
-#[row(
-    mode,
-    "octal digits",
-    default = "600",
-    note = "of the file of a Unix socket",
-    text = "The permissions of the socket file of the listener."
-)]
-#[row(target, "`tcp://host:port` (short: `host:port`, `3000`), `tls://host:port`, `udp://host:port` \
+#[row(name: "name", absent = "`tcp-PORT` (or `udp-PORT`, `unix-FILE`)",
+    text = "The unique name of the listener.")]
+#[row(mode: "octal digits", default = "600", note = "of the file of a Unix socket",
+    text = "The permissions of the socket file of the listener.")]
+#[row(target: "`tcp://host:port` (short: `host:port`, `3000`), `tls://host:port`, `udp://host:port` \
     or `unix:///path`; a list of targets", list, keys = Weighted, required, holds = Url,
     text = "The target of the listener, or a list of targets to balance visitors over.")]
-#[row(target_tls, map, keys = TargetTls, none,
+#[row(target_tls: map, keys = TargetTls, none,
     text = "The verification of certificates of tls:// targets of the listener.")]
-#[row(
-    balance,
-    "`round_robin`, `least_connections`, `source_hash`",
-    default = "round_robin",
-    text = "The rule that selects a target of the listener for a visitor."
-)]
-#[row(health, map, keys = Check, none = "visitors find out",
+#[row(balance: "`round_robin`, `least_connections`, `source_hash`", default = "round_robin",
+    text = "The rule that selects a target of the listener for a visitor.")]
+#[row(health: map, keys = Check, none = "visitors find out",
     text = "The health check of the targets of the listener.")]
-#[row(limits, map, keys = Limited, text = "The limits of connections and flows of the listener.")]
-#[row(timeouts, map, keys = Times, text = "The timeouts of connections and flows of the listener.")]
-#[row(
-    tcp_keepalive,
-    "duration, 1s-9h, or 0",
-    default = "2m",
-    text = "The idle time before TCP keepalive probes to visitors and targets of the listener."
-)]
-#[row(
-    dscp,
-    "number 0-63, or a name such as `EF`, `AF41`, `CS1`, `LE`",
-    default = "0",
-    note = "best effort",
-    text = "The DSCP mark of packets to visitors and targets of the listener."
-)]
-#[row(
-    broadcast,
-    "`true`, `false`",
-    default = "false",
-    text = "Permits broadcast addresses as UDP targets of the listener."
-)]
-#[row(
-    proxy_protocol,
-    "`v1`, `v2`",
-    none = "no header",
-    text = "The version of the PROXY protocol header that is sent to targets of the listener."
-)]
-#[row(
-    accept_proxy,
-    "`true`, `false`",
-    default = "false",
-    text = "Reads the PROXY protocol header that trusted_proxies send to the listener."
-)]
-#[row(
-    allow_from,
-    "addresses and networks, one or list",
-    none = "everybody",
-    text = "The addresses from which visitors may use the listener."
-)]
-#[row(
-    deny_from,
-    "addresses and networks, one or list",
-    none,
-    text = "The addresses from which visitors may not use the listener."
-)]
+#[row(limits: map, keys = Limited, text = "The limits of connections and flows of the listener.")]
+#[row(timeouts: map, keys = Times, text = "The timeouts of connections and flows of the listener.")]
+#[row(tcp_keepalive: "duration, 1s-9h, or 0", default = "2m",
+    text = "The idle time before TCP keepalive probes to visitors and targets of the listener.")]
+#[row(dscp: "number 0-63, or a name such as `EF`, `AF41`, `CS1`, `LE`", default = "0", note = "best effort",
+    text = "The DSCP mark of packets to visitors and targets of the listener.")]
+#[row(broadcast: "`true`, `false`", default = "false",
+    text = "Permits broadcast addresses as UDP targets of the listener.")]
+#[row(proxy_protocol: "`v1`, `v2`", none = "no header",
+    text = "The version of the PROXY protocol header that is sent to targets of the listener.")]
+#[row(accept_proxy: "`true`, `false`", default = "false",
+    text = "Reads the PROXY protocol header that trusted_proxies send to the listener.")]
+#[row(allow_from: "addresses and networks, one or list", none = "everybody",
+    text = "The addresses from which visitors may use the listener.")]
+#[row(deny_from: "addresses and networks, one or list", none,
+    text = "The addresses from which visitors may not use the listener.")]
 pub struct Balancer {
     /// The address at which the listener accepts visitors.
     ///

@@ -31,31 +31,26 @@ const HTTP_OF_ALL: usize = MESSAGE_MAX / 4;
 /// A checked client.yaml.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(rows, compare, later("sni"))]
-#[row(token_file, "path", absent = "instead of `token`", reconnect, holds = TokenFile,
+#[row(token_file: "path", absent = "instead of `token`", reconnect, holds = TokenFile,
     text = "The file with the token with which the client logs in to the server.")]
-#[row(tls, map, keys = PathTls, of = "of the server", absent = "authorities of the system", reconnect,
+#[row(tls: map, keys = PathTls, of = "of the server", absent = "authorities of the system", reconnect,
     text = "The TLS settings of the client on paths without their own tls.")]
-#[row(headers, "map of names to values", none, reconnect, holds = Fields,
+#[row(headers: "map of names to values", none, reconnect, holds = Fields,
     text = "Additional HTTP headers of WebSocket requests on paths without their own headers.")]
-#[row(proxy, "`http://`, `socks4://`, `socks4a://`, `socks5://` or `socks5h://` URL, `none`",
+#[row(proxy: "`http://`, `socks4://`, `socks4a://`, `socks5://` or `socks5h://` URL, `none`",
     absent = "the environment", reconnect, holds = Url,
     text = "The outgoing proxy through which the client dials on paths without their own proxy.")]
-#[row(retry, map, keys = Retry, reconnect,
+#[row(retry: map, keys = Retry, reconnect,
     text = "The pauses between attempts of the client to connect to the server.",
     differs = |client| (client.retry_min, client.retry_max))]
-#[row(allow_from, "addresses and networks, one or list", none = "everybody", live,
+#[row(allow_from: "addresses and networks, one or list", none = "everybody", live,
     text = "The addresses from which visitors may use services without allow_from.",
     differs = |client| client.visitors.allow_from.clone())]
-#[row(deny_from, "addresses and networks, one or list", none = "nobody", live,
+#[row(deny_from: "addresses and networks, one or list", none = "nobody", live,
     text = "The addresses from which visitors may not use services without deny_from.",
     differs = |client| client.visitors.deny_from.clone())]
-#[row(
-    id_prefix,
-    "name",
-    none,
-    live,
-    text = "The prefix of the name of each service of the client."
-)]
+#[row(id_prefix: "name", none, live,
+    text = "The prefix of the name of each service of the client.")]
 pub struct ClientConfig {
     /// The paths to the server, in order of preference.
     ///
@@ -128,16 +123,12 @@ pub struct ClientConfig {
 /// The keys of the file in which a client keeps the lists that commands change.
 #[derive(KeyTable)]
 #[keys(rows)]
-#[row(services, "list", list, keys = super::entry::Written, at = Service, none,
+#[row(services: "list", list, keys = super::entry::Written, at = Service, none,
     text = "The services that commands have added.")]
-#[row(forwards, "list", list, keys = Forward, at = Forward, none,
+#[row(forwards: "list", list, keys = Forward, at = Forward, none,
     text = "The forwards that commands have added.")]
-#[row(
-    without,
-    "names, one or list",
-    none,
-    text = "The services and forwards of the file that commands have removed."
-)]
+#[row(without: "names, one or list", none,
+    text = "The services and forwards of the file that commands have removed.")]
 pub(crate) struct KeptLists;
 
 impl ClientConfig {

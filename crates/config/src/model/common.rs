@@ -34,7 +34,7 @@ pub struct Common {
     pub memory_budget: Option<Size>,
     /// Initial window of a stream, in bytes.
     #[key(from = window.initial)]
-    #[row(window, map, keys = Window, reconnect, rank = 1, only(Server, Client),
+    #[row(window: map, keys = Window, reconnect, rank = 1, only(Server, Client),
         text = "Sizes of the windows of streams.",
         differs = |common| (common.window_initial, common.window_max))]
     pub window_initial: Size,
@@ -54,18 +54,12 @@ pub struct Common {
     pub drain_timeout: Span,
     /// Limits of the former processes that finish their streams after an upgrade.
     #[key(map, live, rank = 7)]
-    #[row(
-        name = "type",
-        "`server`, `client` or `proxy`",
-        absent = "by the other keys",
-        restart,
-        rank = 7,
-        text = "The role of the file, where the other keys do not determine the role."
-    )]
+    #[row(type: "`server`, `client` or `proxy`", absent = "by the other keys", restart, rank = 7,
+        text = "The role of the file, where the other keys do not determine the role.")]
     pub upgrade: FormerLimits,
     /// Lowest level that is logged.
     #[key(part = "log.level", from = log.level)]
-    #[row(log, map, rank = 1, keys = Log,
+    #[row(log: map, rank = 1, keys = Log,
         text = "Settings of the log, the access log and the request log.")]
     pub log_level: LogLevel,
     /// Format of a log line.

@@ -21,86 +21,46 @@ use crate::{BadValue, Host, Moment, Net, Span, values};
 /// An entry of `services` as written. Values without a field are read together with others.
 #[derive(KeyTable)]
 #[keys(later("resume"))]
-#[row(target, "`tcp://host:port` (short: `host:port`, `3000`), `udp://host:port`, range, \
+#[row(target: "`tcp://host:port` (short: `host:port`, `3000`), `udp://host:port`, range, \
     `http://host:port`, `https://host:port`, `h2c://host:port`, `unix:///path`, `socks5`, \
     `http-proxy` or `file:///path`; a list of targets", list, keys = Weighted, required,
     note = "not with a `redirect` to an address", holds = Url,
     text = "The target of the service, or a list of targets to balance visitors over.")]
-#[row(target_tls, map, keys = TargetTls, none,
+#[row(target_tls: map, keys = TargetTls, none,
     text = "The verification of certificates of https:// targets of the service.")]
-#[row(
-    public,
-    "`tcp://[address]:port` (short: `10080`), `udp://[address]:port` or range, `http://`, \
-    `https://` or `tls://` and a host, one or list; or `private`",
-    required,
-    text = "The public addresses of the service on the server, or private for other clients."
-)]
-#[row(basic_auth, "`user:password` or `user:hash`, one or list, at most 16 and 256",
+#[row(public: "`tcp://[address]:port` (short: `10080`), `udp://[address]:port` or range, `http://`, \
+    `https://` or `tls://` and a host, one or list; or `private`", required,
+    text = "The public addresses of the service on the server, or private for other clients.")]
+#[row(basic_auth: "`user:password` or `user:hash`, one or list, at most 16 and 256",
     none = "everybody may visit", holds = Passwords,
     text = "The users and passwords with which visitors log in to the service.")]
-#[row(
-    basic_auth_file,
-    "path",
-    none,
-    text = "The htpasswd file with additional users of the service."
-)]
-#[row(headers, map, keys = RequestEdits, none, holds = Fields,
+#[row(basic_auth_file: "path", none,
+    text = "The htpasswd file with additional users of the service.")]
+#[row(headers: map, keys = RequestEdits, none, holds = Fields,
     text = "The changes of HTTP headers in requests to targets of the service.")]
-#[row(response_headers, map, keys = ResponseEdits, none, holds = Fields,
+#[row(response_headers: map, keys = ResponseEdits, none, holds = Fields,
     text = "The changes of HTTP headers in responses to visitors of the service.")]
-#[row(
-    strip_prefix,
-    "`true`, `false`, or a path",
-    default = "false",
-    text = "Removes or replaces the path of the service in requests to targets."
-)]
-#[row(
-    redirect,
-    "`true`, `false`, or an address `https://www.example.com{uri}`",
-    default = "true",
-    text = "Redirects http:// visitors to the https:// name, or all visitors to an address."
-)]
-#[row(
-    preflight,
-    "`pass`",
-    none = "a preflight needs a password",
-    text = "Passes CORS preflights to the service without a password."
-)]
-#[row(
-    list,
-    "`true`, `false`",
-    default = "false",
-    text = "Lists the content of served directories without index.html."
-)]
-#[row(
-    try_files,
-    "paths, one or list, at most 8",
-    none = "404",
-    text = "The files to serve where the path of a request names no file, in order of trial."
-)]
-#[row(
-    allow,
-    "host:ports, one or list, at most 256",
-    absent = "everything but special addresses",
-    text = "The hosts and ports that visitors of an exit may reach."
-)]
-#[row(visitors, "list of maps or names, at most 1024", list, keys = Visitor,
+#[row(strip_prefix: "`true`, `false`, or a path", default = "false",
+    text = "Removes or replaces the path of the service in requests to targets.")]
+#[row(redirect: "`true`, `false`, or an address `https://www.example.com{uri}`", default = "true",
+    text = "Redirects http:// visitors to the https:// name, or all visitors to an address.")]
+#[row(preflight: "`pass`", none = "a preflight needs a password",
+    text = "Passes CORS preflights to the service without a password.")]
+#[row(list: "`true`, `false`", default = "false",
+    text = "Lists the content of served directories without index.html.")]
+#[row(try_files: "paths, one or list, at most 8", none = "404",
+    text = "The files to serve where the path of a request names no file, in order of trial.")]
+#[row(allow: "host:ports, one or list, at most 256", absent = "everything but special addresses",
+    text = "The hosts and ports that visitors of an exit may reach.")]
+#[row(visitors: "list of maps or names, at most 1024", list, keys = Visitor,
     absent = "required of a private service",
     text = "The clients that may visit the private service.")]
-#[row(visitor_tls, map, keys = PeerTls, none = "visitors have tokens",
+#[row(visitor_tls: map, keys = PeerTls, none = "visitors have tokens",
     text = "The certificates between the private service and visitors without a token.")]
-#[row(
-    browser,
-    "`true`, `false`",
-    default = "false",
-    text = "Permits browsers to visit the private service by the page of the server."
-)]
-#[row(
-    broadcast,
-    "`true`, `false`",
-    default = "false",
-    text = "Permits broadcast addresses as UDP targets of the service."
-)]
+#[row(browser: "`true`, `false`", default = "false",
+    text = "Permits browsers to visit the private service by the page of the server.")]
+#[row(broadcast: "`true`, `false`", default = "false",
+    text = "Permits broadcast addresses as UDP targets of the service.")]
 pub(crate) struct Written {
     /// The unique name of the service.
     #[key("name", read = values::name,
@@ -194,27 +154,19 @@ impl Written {
 /// The keys of `headers`.
 #[derive(KeyTable)]
 #[keys(rows)]
-#[row(set, "map of names to values", none, holds = Fields,
+#[row(set: "map of names to values", none, holds = Fields,
     text = "The HTTP headers that are set in requests to targets of the service.")]
-#[row(
-    remove,
-    "names of fields, one or list",
-    none,
-    text = "The HTTP headers that are removed from requests to targets of the service."
-)]
+#[row(remove: "names of fields, one or list", none,
+    text = "The HTTP headers that are removed from requests to targets of the service.")]
 pub(crate) struct RequestEdits;
 
 /// The keys of `response_headers`.
 #[derive(KeyTable)]
 #[keys(rows)]
-#[row(set, "map of names to values", none, holds = Fields,
+#[row(set: "map of names to values", none, holds = Fields,
     text = "The HTTP headers that are set in responses to visitors of the service.")]
-#[row(
-    remove,
-    "names of fields, one or list",
-    none,
-    text = "The HTTP headers that are removed from responses to visitors of the service."
-)]
+#[row(remove: "names of fields, one or list", none,
+    text = "The HTTP headers that are removed from responses to visitors of the service.")]
 pub(crate) struct ResponseEdits;
 
 pub(crate) fn host(text: &str) -> Result<String, BadValue> {

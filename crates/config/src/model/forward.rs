@@ -27,25 +27,20 @@ pub struct Forward {
     /// [`Target::Private`]: a service of another client.
     #[key("`tcp://host:port` (short: `host:port`, `5201`), `udp://host:port`, `unix:///path` or \
         `service://CLIENT/SERVICE`", required, note = "not with a proxy", holds = Url)]
-    #[row(
-        mode,
-        "octal digits",
-        default = "600",
-        note = "of the file of a Unix socket",
-        text = "The permissions of the socket file of the forward."
-    )]
+    #[row(mode: "octal digits", default = "600", note = "of the file of a Unix socket",
+        text = "The permissions of the socket file of the forward.")]
     pub target: Option<Target>,
     /// The users and passwords with which programs log in to the proxy of the forward.
     ///
     /// User and password have at most 255 bytes each (RFC 1929).
     #[key("`user:password`, one or list, at most 16", none = "no password", holds = Passwords)]
-    #[row(timeouts, map, keys = Times, text = "The timeouts of streams of the forward.")]
+    #[row(timeouts: map, keys = Times, text = "The timeouts of streams of the forward.")]
     pub basic_auth: Vec<Secret>,
     /// The token with which the forward visits its private service.
     ///
     /// `None`: the token of [`ClientConfig::visits`](crate::ClientConfig::visits).
     #[key("text", absent = "that of `visits` (only with a private service)", holds = Token)]
-    #[row(token_file, "path", absent = "instead of `token`", holds = TokenFile,
+    #[row(token_file: "path", absent = "instead of `token`", holds = TokenFile,
         text = "The file with the token with which the forward visits its private service.")]
     pub token: Option<Token>,
     /// The certificates with which the forward visits its private service without a token.

@@ -57,7 +57,7 @@ pub struct Kcp {
     /// changes both keys.
     #[key("`bbr`, `classic`, `none`", default = "bbr", note = "of the preset", reconnect,
         differs = |kcp: &Self| kcp.congestion.name())]
-    #[row(rate, "rate, 16KiB/s-10GiB/s", none = "`congestion` decides", reconnect,
+    #[row(rate: "rate, 16KiB/s-10GiB/s", none = "`congestion` decides", reconnect,
         text = "The fixed send rate over KCP, regardless of loss, instead of congestion control.",
         differs = |kcp: &Self| kcp.congestion.rate())]
     pub congestion: KcpCongestion,

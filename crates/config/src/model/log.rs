@@ -92,7 +92,7 @@ const KEEP_MAX: u32 = 1000;
 /// The section `log`.
 #[derive(KeyTable)]
 #[keys(read = log)]
-#[row(rotate, map, keys = Rotate, restart, text = "Rotation of the log files by size.")]
+#[row(rotate: map, keys = Rotate, restart, text = "Rotation of the log files by size.")]
 pub(crate) struct Log {
     /// The least severe level of events in the log.
     #[key("`error` … `trace`", default = "info", live)]

@@ -16,12 +16,8 @@ pub const STUN_PORT: u16 = 3478;
 /// `p2p` of a client.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(first = candidates)]
-#[row(
-    candidates,
-    "list of `host`, `mapped`, `reflexive`",
-    absent = "all",
-    text = "The kinds of addresses of the client that peers learn for direct paths."
-)]
+#[row(candidates: "list of `host`, `mapped`, `reflexive`", absent = "all",
+    text = "The kinds of addresses of the client that peers learn for direct paths.")]
 pub struct P2p {
     /// The STUN servers that the client queries besides the tunnel server.
     #[key("list of `HOST[:PORT]`, at most 6", none, with = stun)]
@@ -60,7 +56,7 @@ pub struct P2pWebrtc {
 /// The keys of `p2p` of a server.
 #[derive(KeyTable)]
 #[keys(rows, later("stun", "ports"))]
-#[row(webrtc, map, keys = ServerWebrtc, none,
+#[row(webrtc: map, keys = ServerWebrtc, none,
     text = "Permits programs to visit private services over WebRTC.")]
 pub(crate) struct ServerP2p;
 

@@ -14,7 +14,7 @@ use crate::{BadValue, Endpoint, Proxy, values};
 /// One path to the server.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(rows, later("name", "paths"))]
-#[row(tls, map, keys = PathTls, of = "of this path", absent = "`tls` of the top",
+#[row(tls: map, keys = PathTls, of = "of this path", absent = "`tls` of the top",
     text = "The TLS settings of the client on this path.")]
 pub struct Path {
     /// The transport and address of the server on this path.
@@ -57,17 +57,13 @@ pub struct Path {
 /// A section `tls` of a client: how the other side is verified, and what this side shows.
 #[derive(Clone, Debug, KeyTable)]
 #[keys(first = verification)]
-#[row(
-    pin,
-    "`sha256:…`, one or list",
-    none,
-    text = "The accepted public keys {of}, instead of any other verification."
-)]
-#[row(ca, "path", none, holds = KeyFile,
+#[row(pin: "`sha256:…`, one or list", none,
+    text = "The accepted public keys {of}, instead of any other verification.")]
+#[row(ca: "path", none, holds = KeyFile,
     text = "The file of the authorities that verify the certificate {of}.")]
-#[row(cert, "path", none, holds = KeyFile,
+#[row(cert: "path", none, holds = KeyFile,
     text = "The file of the certificate that this side presents on connections {of}.")]
-#[row(key, "path", none, holds = KeyFile,
+#[row(key: "path", none, holds = KeyFile,
     text = "The file of the private key of the certificate on connections {of}.")]
 pub(crate) struct PathTls {
     /// How the certificate is verified.

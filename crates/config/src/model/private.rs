@@ -74,9 +74,9 @@ pub struct Private {
 /// Certificates of one authority instead of a token: each of the two clients presents one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, KeyTable)]
 #[keys(rows)]
-#[row(cert, "path (PEM)", absent = "`tls.cert` of the client", holds = KeyFile,
+#[row(cert: "path (PEM)", absent = "`tls.cert` of the client", holds = KeyFile,
     text = "The certificate file that the client presents to the other client {of}.")]
-#[row(key, "path (PEM)", absent = "`tls.key` of the client", holds = KeyFile,
+#[row(key: "path (PEM)", absent = "`tls.key` of the client", holds = KeyFile,
     text = "The private key file of the certificate that the client presents.")]
 pub struct PeerTls {
     /// The CA file that verifies the other client {of}.
@@ -109,7 +109,7 @@ pub enum Demand<'a> {
 /// Clients that may visit a private service.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(rows)]
-#[row(token_file, "path, one or list, at most 2", absent = "instead of `token`", holds = TokenFile,
+#[row(token_file: "path, one or list, at most 2", absent = "instead of `token`", holds = TokenFile,
     text = "The files with the tokens that this visitor may present to the private service.")]
 pub struct Visitor {
     /// The name or pattern of clients that may visit the private service.
@@ -173,11 +173,11 @@ words! {
 /// What this client needs to visit a private service.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(rows)]
-#[row(token, "text", required, note = "or `tls`", holds = Token,
+#[row(token: "text", required, note = "or `tls`", holds = Token,
     text = "The token with which the client visits the private service.")]
-#[row(token_file, "path", absent = "instead of `token`", holds = TokenFile,
+#[row(token_file: "path", absent = "instead of `token`", holds = TokenFile,
     text = "The file with the token with which the client visits the private service.")]
-#[row(tls, map, keys = PeerTls, none = "a token",
+#[row(tls: map, keys = PeerTls, none = "a token",
     text = "The certificates with which the client visits the private service without a token.")]
 pub struct Visit {
     /// The client and name of the private service of the visit.

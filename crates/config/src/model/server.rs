@@ -67,7 +67,7 @@ pub struct ServerConfig {
     #[key("port, 0: none", absent = "3478 where a listener uses UDP", restart, rank = 6)]
     pub stun: Option<u16>,
     /// Connections over WebRTC; `None`: disabled.
-    #[row(p2p, map, keys = super::p2p::ServerP2p, live, rank = 6,
+    #[row(p2p: map, keys = super::p2p::ServerP2p, live, rank = 6,
         text = "Settings of direct connections to private services.", differs = |server| server.webrtc.clone())]
     pub webrtc: Option<super::ServerWebrtc>,
     /// The reverse proxies whose reports of the address of a client or visitor are believed.
@@ -103,22 +103,14 @@ pub struct AcceptProxy {
 /// An address where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(rows)]
-#[row(default, "`tcp://host:port` or `unix:///path`", none = "the connection is closed", holds = Url,
+#[row(default: "`tcp://host:port` or `unix:///path`", none = "the connection is closed", holds = Url,
     text = "The target of connections to the mux:// listener that speak neither TLS nor HTTP.")]
-#[row(
-    silence,
-    "duration, 50ms-30s",
-    default = "3s",
-    text = "The time without a byte after which a mux:// connection dials the default target."
-)]
-#[row(timeouts, map, keys = Times, of = "of the default target", at = Listener,
+#[row(silence: "duration, 50ms-30s", default = "3s",
+    text = "The time without a byte after which a mux:// connection dials the default target.")]
+#[row(timeouts: map, keys = Times, of = "of the default target", at = Listener,
     text = "Timeouts of the connections to the default target of the mux:// listener.")]
-#[row(
-    accept_proxy,
-    "`true`, `false`",
-    default = "false",
-    text = "Expects a PROXY protocol header from trusted proxies at the mux:// listener."
-)]
+#[row(accept_proxy: "`true`, `false`", default = "false",
+    text = "Expects a PROXY protocol header from trusted proxies at the mux:// listener.")]
 pub struct Listen {
     /// The transport, address and path of the listener.
     #[key("URL", name = "url", required, holds = Url)]
@@ -143,27 +135,27 @@ pub struct Listen {
 /// The keys of `allow_any_client`.
 #[derive(KeyTable)]
 #[keys(rows)]
-#[row(allow, map, keys = Rights, of = "each unknown client", absent = "nothing",
+#[row(allow: map, keys = Rights, of = "each unknown client", absent = "nothing",
     text = "The rights of each unknown client: ports, names, targets and private services.")]
-#[row(limits, map, keys = Limited, of = "of each unknown client", at = Grant,
+#[row(limits: map, keys = Limited, of = "of each unknown client", at = Grant,
     text = "Limits of the streams, flows, ports and hosts of each unknown client.")]
 pub(crate) struct AnyClient;
 
 /// The keys of `auth`.
 #[derive(KeyTable)]
 #[keys(rows)]
-#[row(http, map, keys = HttpAuth, absent = "nobody",
+#[row(http: map, keys = HttpAuth, absent = "nobody",
     text = "The HTTP endpoint that the server queries about clients without an entry.")]
 pub(crate) struct Auth;
 
 /// A service that decides over HTTP which clients exist.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(rows, later("proxy"))]
-#[row(url, "URL", required, holds = Url,
+#[row(url: "URL", required, holds = Url,
     text = "The URL of the auth endpoint, to which the queries are posted.")]
-#[row(tls, map, keys = PathTls, of = "of the auth endpoint", absent = "authorities of the system",
+#[row(tls: map, keys = PathTls, of = "of the auth endpoint", absent = "authorities of the system",
     text = "Certificates and TLS version of connections to the auth endpoint.")]
-#[row(headers, "map of names to values", none, holds = Fields,
+#[row(headers: "map of names to values", none, holds = Fields,
     text = "Additional header fields of each request to the auth endpoint.")]
 pub struct HttpAuth {
     /// The path to the service. Its scheme is `wss` for `https`, and `ws` for `http`.
@@ -191,9 +183,9 @@ impl HttpAuth {
 /// The server's certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, KeyTable)]
 #[keys(rows)]
-#[row(cert, "path", absent = "self-signed in `state_dir`", holds = KeyFile,
+#[row(cert: "path", absent = "self-signed in `state_dir`", holds = KeyFile,
     text = "The file of the certificate chain that the server presents to clients.")]
-#[row(key, "path", absent = "", holds = KeyFile, text = "The file of the private key of tls.cert.")]
+#[row(key: "path", absent = "", holds = KeyFile, text = "The file of the private key of tls.cert.")]
 pub struct ServerTls {
     /// The certificate and its key; `None`: a self-signed certificate that is kept in `state_dir`.
     pub identity: Option<KeyPair>,
@@ -207,11 +199,11 @@ pub struct ServerTls {
 /// A client and its rights.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(rows)]
-#[row(token_file, "path, one or two", absent = "instead of `token`", reconnect, holds = TokenFile,
+#[row(token_file: "path, one or two", absent = "instead of `token`", reconnect, holds = TokenFile,
     text = "The file with the token of the client or its hash; two files during a rotation.")]
-#[row(allow, map, keys = Rights, of = "the client", absent = "nothing",
+#[row(allow: map, keys = Rights, of = "the client", absent = "nothing",
     text = "The rights of the client: ports, names, targets and private services.")]
-#[row(limits, map, keys = Limited, of = "of the client", at = Grant,
+#[row(limits: map, keys = Limited, of = "of the client", at = Grant,
     text = "Limits of the streams, flows, ports and hosts of the client.")]
 pub struct ClientGrant {
     /// The name with which the client logs in.

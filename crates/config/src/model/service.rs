@@ -84,20 +84,12 @@ pub struct UserFile {
 /// How the client verifies the certificate of a target.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(first = trust)]
-#[row(
-    pin,
-    "`sha256:…`, one or list",
-    none,
-    text = "The pins of public keys that are accepted from targets {of} over TLS."
-)]
-#[row(ca, "file (PEM)", absent = "the authorities of the system", holds = KeyFile,
+#[row(pin: "`sha256:…`, one or list", none,
+    text = "The pins of public keys that are accepted from targets {of} over TLS.")]
+#[row(ca: "file (PEM)", absent = "the authorities of the system", holds = KeyFile,
     text = "The CA file that verifies the certificates of targets {of} over TLS.")]
-#[row(
-    insecure,
-    "`true`, `false`",
-    default = "false",
-    text = "Disables the verification of certificates of targets {of} over TLS."
-)]
+#[row(insecure: "`true`, `false`", default = "false",
+    text = "Disables the verification of certificates of targets {of} over TLS.")]
 pub struct TargetTls {
     /// The requirement for the certificate. `None`: any certificate is accepted (`insecure`).
     #[key(from = trust)]

@@ -22,7 +22,7 @@ pub(crate) struct Times {
     ///
     /// A proxy waits longer: its visitor has not already waited for a tunnel.
     #[key("duration", absent = "10s", read = Span::positive, only(Service, Listener))]
-    #[row(dial, "duration", absent = "15s", only(Balancer),
+    #[row(dial: "duration", absent = "15s", only(Balancer),
         text = "Limits the time to resolve and dial a target {of}.")]
     pub(crate) dial: Option<Span>,
     /// The idle timeout of a stream {of}, for both directions together.
