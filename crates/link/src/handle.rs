@@ -139,10 +139,11 @@ impl Link {
         carriers.iter().map(|running| (running.number, running.peer.current())).collect()
     }
 
-    /// Calls `show` with the number of each carrier in use and the present address of its peer.
-    pub fn each_carrier(&self, mut show: impl FnMut(CarrierNumber, SocketAddr)) {
+    /// Calls `show` with the number of each carrier in use and its peer, as known after the
+    /// handshake.
+    pub fn each_carrier(&self, mut show: impl FnMut(CarrierNumber, &transport::Peer)) {
         let carriers = self.inner.carriers.borrow();
-        carriers.iter().for_each(|running| show(running.number, running.peer.current_address()));
+        carriers.iter().for_each(|running| show(running.number, &running.peer));
     }
 
     /// The carrier on which frames are sent.

@@ -1,7 +1,8 @@
 //! A continuous survey: a poll each second builds the status of the sessions that have changed.
-//! Each worker computes a fingerprint of each of its sessions, a hash of the values that a status
-//! shows, and compares it with the fingerprints in the notes of the previous poll. Nothing is
-//! allocated for a session whose fingerprint is unchanged.
+//! Each worker computes a fingerprint of each of its sessions and compares it with the fingerprints
+//! in the notes of the previous poll. The fingerprint is the hash of the status itself, made link
+//! by link and service by service, so no figure of the status is missing in it. Nothing else is
+//! kept of a session.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
@@ -9,15 +10,13 @@ use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::link::Link;
 use ops::status;
-use relay::{FlowStats, Stats};
 use rustc_hash::FxHasher;
 
-use super::sessions::{join, part_of, state};
+use super::sessions::{Depth, add_backend, add_link, add_private, bare, join, part_of};
 use super::slices::Slices;
-use node::entrance::{Entrances, OpenEntrance};
-use node::session::{Handle, Served, Session, Worker};
+use node::entrance::Entrances;
+use node::session::{Handle, Served, Worker};
 use node::tcp_info;
 use node::tcp_info::Connections;
 
@@ -159,86 +158,47 @@ fn compare(before: &Notes, now: &Notes) -> Differences {
     found
 }
 
-/// The fingerprints of all sessions of a worker.
+/// The fingerprints of all sessions of a worker: of each link and each service the hash of the
+/// status that shows it, made as the status makes it.
 pub(super) async fn prints(worker: Rc<Worker>) -> Prints {
     let mut slices = Slices::default();
     let ids = worker.state.session_ids();
     let mut all = Vec::with_capacity(ids.len());
     for id in ids {
-        worker.state.each_link_of(id, |session, link| all.push((id, of_link(session, link))));
+        worker.state.each_link_of(id, |session, link| {
+            let mut part = bare(session, worker.index);
+            part.links = Vec::with_capacity(1);
+            add_link(&mut part, (session, link), worker.index, Depth::Printed);
+            all.push((id, print_of(&part)));
+        });
         slices.count(1).await;
     }
     worker.state.of::<Served>().each_private(|private| {
-        let of = (private.service.as_str(), print_of(|hash| stats(&private.stats, hash)));
-        all.push((private.session.id, print_of(|hash| of.hash(hash))));
+        let mut part = status::Session::default();
+        add_private(&mut part, private);
+        all.push((private.session.id, print_of(&part)));
     });
     let entrances: Vec<_> = worker.state.of::<Entrances>().0.borrow().keys().copied().collect();
     for id in entrances {
         if let Some(open) = worker.state.of::<Entrances>().0.borrow().get(&id) {
-            of_entrance(id, open, &mut all);
+            for (nth, backend) in open.entrance.backends.all().iter().enumerate() {
+                let mut part = status::Session::default();
+                add_backend(&mut part, open, (nth, backend));
+                // The age of a fault is in no fingerprint, and another fault has another age.
+                let since = backend.picked.health.fault().map(|fault| fault.since_millis());
+                all.push((backend.session.id, print_of(&(since, part))));
+            }
         }
         slices.count(1).await;
     }
     Prints::of(all)
 }
 
-fn print_of(show: impl FnOnce(&mut FxHasher)) -> u64 {
+/// The fingerprint of a part of a status.
+pub fn print_of(part: &impl Hash) -> u64 {
     let mut hash = FxHasher::default();
-    show(&mut hash);
+    part.hash(&mut hash);
     hash.finish()
-}
-
-fn of_link(session: &Session, link: &Link) -> u64 {
-    print_of(|hash| {
-        // The number of a link is unique, so two links of a session do not cancel each other out.
-        (link.serial(), session.live() > 0, state(link) as u8).hash(hash);
-        (link.stream_count(), link.flow_count(), link.totals()).hash(hash);
-        let drops = link.flow_drops();
-        (drops.early, drops.late, drops.unjoined).hash(hash);
-        let round_trip = link.round_trip().map(|time| step(time.as_micros()));
-        (round_trip, link.active_carrier().map(|number| number.0)).hash(hash);
-        link.each_carrier(|number, peer| (number.0, peer).hash(hash));
-    })
-}
-
-/// The bucket into which a round trip falls. A change within a bucket is not reported: from 1 ms
-/// on, a bucket is a quarter of a doubling or less, and the answers to thousands of keepalives must
-/// not count as changes.
-fn step(micros: u128) -> u32 {
-    let micros = u32::try_from(micros).unwrap_or(u32::MAX).max(1_000);
-    let octave = micros.ilog2();
-    (octave << 2) | ((micros >> (octave - 2)) & 3)
-}
-
-fn of_entrance<I: Hash>(id: I, open: &OpenEntrance, all: &mut Vec<(u64, u64)>) {
-    for (nth, backend) in open.entrance.backends.all().iter().enumerate() {
-        let print = print_of(|hash| {
-            (&id, nth).hash(hash);
-            backend.picked.aim.name.hash(hash);
-            let fault = backend.picked.health.fault();
-            fault.map(|fault| (fault.since_millis(), fault.down().reason)).hash(hash);
-            if let Some(counts) = open.stats_by(&backend.picked) {
-                stats(&counts, hash);
-            }
-            if let Some(flows) = open.flows.as_ref().filter(|_| nth == 0) {
-                of_flows(&flows.stats, hash);
-            }
-        });
-        all.push((backend.session.id, print));
-    }
-}
-
-fn stats(stats: &Stats, hash: &mut FxHasher) {
-    (stats.opened(), stats.live(), stats.bytes_in(), stats.bytes_out(), stats.barred()).hash(hash);
-    stats.refusals().for_each(|(code, count)| (code.raw(), count).hash(hash));
-    let requests = stats.requests();
-    (requests.classes(), requests.times(), requests.micros()).hash(hash);
-}
-
-fn of_flows(flows: &FlowStats, hash: &mut FxHasher) {
-    (flows.live(), flows.opened(), flows.bytes_in(), flows.bytes_out()).hash(hash);
-    (flows.datagrams_in(), flows.datagrams_out()).hash(hash);
-    flows.drops().for_each(|(reason, count)| (reason.name(), count).hash(hash));
 }
 
 #[cfg(test)]
@@ -269,19 +229,10 @@ mod tests {
     }
 
     #[test]
-    fn small_changes_of_a_round_trip_are_no_news() {
-        assert_eq!(step(7), step(1_000));
-        assert_eq!(step(20_000), step(20_300));
-        assert!([1_000, 1_400, 2_000, 3_000, 20_000, 25_000, 200_000].map(step).is_sorted());
-        assert_ne!(step(20_000), step(26_000));
-        assert_eq!(step(u128::MAX), step(u32::MAX.into()));
-    }
-
-    #[test]
     fn parts_of_a_session_add_up_in_any_order_and_figures_differ() {
         let sum = Prints::of(vec![(2, 5), (1, 7), (2, u64::MAX)]);
         assert_eq!(sum, Prints(vec![(1, 7), (2, 4)]));
-        let print = |figures: &[u64]| print_of(|hash| figures.hash(hash));
+        let print = |figures: &[u64]| print_of(&figures);
         let mut prints = HashSet::new();
         for n in 0..300_u64 {
             for figures in [[n, 0, 0], [0, n, 0], [0, 0, n], [n, n, 0], [n, 0, n << 40]] {
@@ -290,7 +241,7 @@ mod tests {
         }
         // 0 in each place is the same, and so is 0 twice.
         assert_eq!(prints.len(), 299 * 5 + 1);
-        let text = |text: &str| print_of(|hash| text.hash(hash));
+        let text = |text: &str| print_of(&text);
         assert_ne!(text("service-1"), text("service-2"));
         assert_ne!(text("a"), text("a\0"));
     }

@@ -24,7 +24,7 @@ use node::entrance::Entrances;
 use node::session::{Handle, Here, Served, Session, Worker, Workers};
 use targets::TargetsState;
 
-pub use glance::{Changes, Notes, Prints, changes};
+pub use glance::{Changes, Notes, Prints, changes, print_of};
 pub use sessions::{sessions, without_links};
 
 /// The period at which a drain checks whether the last stream has ended.
@@ -65,6 +65,18 @@ impl Traffic for Survey {
     fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool> {
         Box::pin(kill(&self.0, number))
     }
+}
+
+/// Adds the counts of streams. `to_target`: the sockets here belong to targets, so that what was
+/// written to them came from visitors.
+pub(crate) fn add_streams(service: &mut status::Service, streams: &Stats, to_target: bool) {
+    service.streams += streams.live();
+    service.streams_total += streams.opened();
+    let (read, written) = (streams.bytes_in(), streams.bytes_out());
+    let (of_visitors, of_targets) = if to_target { (written, read) } else { (read, written) };
+    service.bytes_in += of_visitors;
+    service.bytes_out += of_targets;
+    service.refused = refused(streams);
 }
 
 /// Adds the counts of flows. `to_target`: the sockets here belong to targets, so that what they
@@ -153,17 +165,8 @@ async fn carried_by(worker: Rc<Worker>) -> Carried {
 pub fn services(worker: &Worker) -> Vec<status::Service> {
     let mut all = Vec::new();
     worker.state.of::<TargetsState>().each(|name, streams, flows| {
-        let mut service = status::Service {
-            name: name.to_owned(),
-            streams: streams.live(),
-            streams_total: streams.opened(),
-            // The sockets here belong to targets: bytes written to a target came from a visitor.
-            bytes_in: streams.bytes_out(),
-            bytes_out: streams.bytes_in(),
-            refused: refused(streams),
-            ..status::Service::default()
-        };
-        // As with streams: what was sent to a target came from a visitor.
+        let mut service = status::Service { name: name.to_owned(), ..status::Service::default() };
+        add_streams(&mut service, streams, true);
         add_flows(&mut service, flows, true);
         all.push(service);
     });
@@ -272,19 +275,15 @@ pub async fn defaults(handles: &[Handle]) -> Vec<status::Service> {
 }
 
 fn of_default(door: &str, default: &Straight) -> status::Service {
-    let stats = default.stats();
-    status::Service {
+    let mut service = status::Service {
         name: "default".to_owned(),
         address: door.to_owned(),
         target: default.target().to_string(),
         state: ServiceState::Up.into(),
-        streams: stats.live(),
-        streams_total: stats.opened(),
-        bytes_in: stats.bytes_in(),
-        bytes_out: stats.bytes_out(),
-        refused: refused(stats),
         ..status::Service::default()
-    }
+    };
+    add_streams(&mut service, default.stats(), false);
+    service
 }
 
 /// Adds the counts of a worker's services to those of other workers.

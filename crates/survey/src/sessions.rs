@@ -9,13 +9,13 @@ use ::link::Link;
 use ops::status::{self, LinkState, ServiceState, SessionState};
 use ops::term;
 use proto::{FlowDrops, Target};
-use relay::{DropReason, FlowSettings, Stats};
+use relay::DropReason;
 use transport::ConnectionStats;
 
 use super::slices::{SLICE, Slices};
-use super::{add_flows, merge, refused, requests};
+use super::{add_flows, add_streams, merge, requests};
 use node::backends::Backend;
-use node::entrance::{Entrance, Entrances, OpenEntrance};
+use node::entrance::{Entrances, OpenEntrance};
 use node::health::Fault;
 use node::session;
 use node::session::{Handle, PrivateStats, Served, Session, Worker};
@@ -118,49 +118,131 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Which figures of a part are collected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// Those of the fingerprint: without the figures of connections, which are `apart`.
+    Printed,
+    /// All.
+    Whole,
+}
+
+/// The status of a session without links and services. The totals are those of its ended links.
+pub(super) fn bare(session: &Session, worker: usize) -> status::Session {
+    let state = match (session.live() > 0, session.is_on_demand()) {
+        (true, _) => SessionState::Up,
+        (false, true) => SessionState::Idle,
+        (false, false) => SessionState::Connecting,
+    };
+    let mut summary = status::Session {
+        peer: session.name.clone(),
+        private: session.is_of_peer(),
+        state: state.into(),
+        ..status::Session::default()
+    };
+    summary.add(session.past(worker));
+    summary
+}
+
+/// Adds a link of this worker to the status of its session.
+pub(super) fn add_link(
+    to: &mut status::Session,
+    (session, link): (&Session, &Link),
+    worker: usize,
+    depth: Depth,
+) {
+    let active = link.active_carrier();
+    let round_trip = link.round_trip().map(micros);
+    // Most links have one carrier, and a carrier is large.
+    let mut carriers = Vec::with_capacity(1);
+    link.each_carrier(|number, peer| {
+        let watch = peer.watch.as_ref().filter(|_| depth == Depth::Whole);
+        let stats = watch.map(|watch| watch.stats());
+        carriers.push(status::Carrier {
+            number: number.0,
+            transport: peer.transport.name().into(),
+            peer: term::address(peer.current_address()),
+            // The round trips of a link are those of its active carrier.
+            rtt_micros: round_trip.filter(|_| active == Some(number)),
+            cipher: peer.cipher.map(|cipher| cipher.suite.into()),
+            backend: peer.cipher.map(|cipher| cipher.backend.into()),
+            standby: active.is_some_and(|active| active != number),
+            tcp: None,
+            quic: stats.and_then(quic),
+            kcp: stats.and_then(kcp),
+        });
+    });
+    let (received, sent, resumes) = link.totals();
+    to.add([received, sent, resumes]);
+    to.links.push(status::Link {
+        serial: link.serial(),
+        worker,
+        state: state(link).into(),
+        path: session.is_of_peer().then(|| path(session, link)).flatten(),
+        streams: u64::try_from(link.stream_count()).unwrap_or(u64::MAX),
+        flows: u64::try_from(link.flow_count()).unwrap_or(u64::MAX),
+        dropped: dropped(link.flow_drops()),
+        retained_bytes: 0,
+        carriers,
+    });
+}
+
+/// Adds a backend of an entrance to the status of its session. Flows are counted for the entrance,
+/// at its first backend.
+pub(super) fn add_backend(
+    to: &mut status::Session,
+    open: &OpenEntrance,
+    (nth, backend): (usize, &Backend),
+) {
+    let aim = &backend.picked.aim;
+    let (list, target) = match &aim.target {
+        Target::Service(_) | Target::Marked { .. } | Target::Measure(_) => {
+            (&mut to.services, String::new())
+        }
+        Target::Private { client, service } => {
+            (&mut to.forwards, format!("service://{client}/{service}"))
+        }
+        Target::Forward(target) | Target::Reported(target) => (&mut to.forwards, target.clone()),
+    };
+    let mut service = status::Service {
+        name: aim.name.clone(),
+        address: open.entrance.address.clone(),
+        target,
+        state: ServiceState::Up.into(),
+        down: backend.picked.health.fault().map(Fault::down),
+        ..status::Service::default()
+    };
+    if let Some(stats) = open.stats_by(&backend.picked) {
+        add_streams(&mut service, &stats, false);
+        service.requests = requests(&stats);
+    }
+    if let Some(flows) = open.flows.as_ref().filter(|_| nth == 0) {
+        add_flows(&mut service, &flows.stats, false);
+    }
+    list.push(service);
+}
+
+/// Adds the joined streams of a private service, which has no entrance, to the status of the
+/// session of its client.
+pub(super) fn add_private(to: &mut status::Session, private: &PrivateStats) {
+    let mut service = status::Service {
+        name: private.service.as_str().to_owned(),
+        address: status::PRIVATE.to_owned(),
+        state: ServiceState::Up.into(),
+        ..status::Service::default()
+    };
+    add_streams(&mut service, &private.stats, false);
+    to.services.push(service);
+}
+
 impl Part {
     fn add_link(&mut self, session: &Arc<Session>, link: &Link) {
-        let worker = self.worker;
-        let (carriers, active) = (link.carriers(), link.active_carrier());
-        let round_trip = link.round_trip().map(|rtt| rtt.as_micros());
-        let (received, sent, resumes) = link.totals();
-        let ends = carriers
-            .iter()
-            .filter_map(|(number, peer)| Some(((link.serial(), number.0), peer.connection?)));
-        self.connections.extend(ends);
-        let entry = self.entry(session);
-        entry.add([received, sent, resumes]);
-        entry.links.push(status::Link {
-            serial: link.serial(),
-            worker,
-            state: state(link).into(),
-            path: session.is_of_peer().then(|| path(session, link)).flatten(),
-            streams: u64::try_from(link.stream_count()).unwrap_or(u64::MAX),
-            flows: u64::try_from(link.flow_count()).unwrap_or(u64::MAX),
-            dropped: dropped(link.flow_drops()),
-            retained_bytes: 0,
-            carriers: carriers
-                .into_iter()
-                .map(|(number, peer)| {
-                    let stats = peer.watch.map(|watch| watch.stats());
-                    status::Carrier {
-                        number: number.0,
-                        transport: peer.transport.name().to_owned(),
-                        peer: term::address(peer.address),
-                        // The round trips of a link are those of its active carrier.
-                        rtt_micros: round_trip
-                            .filter(|_| active == Some(number))
-                            .and_then(|micros| u64::try_from(micros).ok()),
-                        cipher: peer.cipher.map(|cipher| cipher.suite.to_owned()),
-                        backend: peer.cipher.map(|cipher| cipher.backend.to_owned()),
-                        standby: active.is_some_and(|active| active != number),
-                        tcp: None,
-                        quic: stats.and_then(quic),
-                        kcp: stats.and_then(kcp),
-                    }
-                })
-                .collect(),
+        link.each_carrier(|number, peer| {
+            let ends = peer.connection.map(|ends| ((link.serial(), number.0), ends));
+            self.connections.extend(ends);
         });
+        let worker = self.worker;
+        add_link(self.entry(session), (session, link), worker, Depth::Whole);
     }
 
     /// Adds the services and forwards of the selected sessions.
@@ -172,7 +254,7 @@ impl Part {
     ) {
         worker.state.of::<Served>().each_private(|private| {
             if is_meant(&private.session) {
-                self.add_private(private);
+                add_private(self.entry(&private.session), private);
             }
         });
         let entrances: Vec<_> = worker.state.of::<Entrances>().0.borrow().keys().copied().collect();
@@ -187,90 +269,15 @@ impl Part {
     /// Adds the backends of an entrance whose session is selected.
     fn add_entrance(&mut self, open: &OpenEntrance, is_meant: impl Fn(&Session) -> bool) {
         for (nth, backend) in open.entrance.backends.all().iter().enumerate() {
-            if !is_meant(&backend.session) {
-                continue;
+            if is_meant(&backend.session) {
+                add_backend(self.entry(&backend.session), open, (nth, backend));
             }
-            let stats = open.stats_by(&backend.picked).unwrap_or_default();
-            // Flows are counted for the entrance.
-            let flows = open.flows.as_ref().filter(|_| nth == 0);
-            self.add_backend(&open.entrance, backend, &stats, flows);
         }
-    }
-
-    fn add_backend(
-        &mut self,
-        entrance: &Entrance,
-        backend: &Backend,
-        stats: &Stats,
-        flows: Option<&Rc<FlowSettings>>,
-    ) {
-        let entry = self.entry(&backend.session);
-        let aim = &backend.picked.aim;
-        let (list, target) = match &aim.target {
-            Target::Service(_) | Target::Marked { .. } | Target::Measure(_) => {
-                (&mut entry.services, String::new())
-            }
-            Target::Private { client, service } => {
-                (&mut entry.forwards, format!("service://{client}/{service}"))
-            }
-            Target::Forward(target) | Target::Reported(target) => {
-                (&mut entry.forwards, target.clone())
-            }
-        };
-        let mut service = status::Service {
-            name: aim.name.clone(),
-            address: entrance.address.clone(),
-            target,
-            state: ServiceState::Up.into(),
-            streams: stats.live(),
-            streams_total: stats.opened(),
-            bytes_in: stats.bytes_in(),
-            bytes_out: stats.bytes_out(),
-            refused: refused(stats),
-            requests: requests(stats),
-            down: backend.picked.health.fault().map(Fault::down),
-            ..status::Service::default()
-        };
-        if let Some(flows) = flows {
-            add_flows(&mut service, &flows.stats, false);
-        }
-        list.push(service);
-    }
-
-    /// Adds the joined streams of a private service, which has no entrance.
-    fn add_private(&mut self, private: &PrivateStats) {
-        let stats = &private.stats;
-        let service = status::Service {
-            name: private.service.as_str().to_owned(),
-            address: status::PRIVATE.to_owned(),
-            state: ServiceState::Up.into(),
-            streams: stats.live(),
-            streams_total: stats.opened(),
-            bytes_in: stats.bytes_in(),
-            bytes_out: stats.bytes_out(),
-            refused: refused(stats),
-            ..status::Service::default()
-        };
-        self.entry(&private.session).services.push(service);
     }
 
     fn entry(&mut self, session: &Arc<Session>) -> &mut status::Session {
         let worker = self.worker;
-        let new = || {
-            let state = match (session.live() > 0, session.is_on_demand()) {
-                (true, _) => SessionState::Up,
-                (false, true) => SessionState::Idle,
-                (false, false) => SessionState::Connecting,
-            };
-            let mut summary = status::Session {
-                peer: session.name.clone(),
-                private: session.is_of_peer(),
-                state: state.into(),
-                ..status::Session::default()
-            };
-            summary.add(session.past(worker));
-            (Arc::clone(session), summary)
-        };
+        let new = || (Arc::clone(session), bare(session, worker));
         &mut self.sessions.entry(session.id).or_insert_with(new).1
     }
 }

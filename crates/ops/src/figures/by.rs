@@ -182,7 +182,7 @@ pub(super) static CIPHERS: By<Carrier, 4> = By {
             let Carrier { cipher: Some(cipher), backend: Some(backend), .. } = carrier else {
                 continue;
             };
-            all.push(([peer, transport, cipher.as_str(), backend.as_str()], carrier));
+            all.push(([peer, transport, &**cipher, &**backend], carrier));
         }
         all.sort_by_key(|(labels, _)| *labels);
         all.iter().for_each(|(labels, carrier)| tell(*labels, carrier));

@@ -14,6 +14,7 @@
 //! assert!(state == ServiceState::Up);
 //! ```
 
+use std::borrow::Cow;
 use std::fmt::{self, Display};
 
 use serde::{Deserialize, Serialize};
@@ -33,17 +34,18 @@ pub trait State: Copy + 'static {
 }
 
 /// A state with its text.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Told<S: Default> {
     state: S,
-    state_text: String,
+    /// Borrowed without a reason, so that the fingerprint of a state costs no memory.
+    state_text: Cow<'static, str>,
 }
 
 impl<S: State + Default> Told<S> {
     /// A state with its reason as the text.
     pub fn because(state: S, why: impl Display) -> Self {
-        Self { state, state_text: why.to_string() }
+        Self { state, state_text: why.to_string().into() }
     }
 
     /// The state.
@@ -59,7 +61,7 @@ impl<S: State + Default> Told<S> {
 
 impl<S: State + Default> From<S> for Told<S> {
     fn from(state: S) -> Self {
-        Self::because(state, state.text())
+        Self { state, state_text: state.text().into() }
     }
 }
 
@@ -80,7 +82,7 @@ impl<S: State + Default> Display for Told<S> {
 const UNKNOWN: &str = "unknown";
 
 /// The state of a daemon.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DaemonState {
     #[default]
@@ -112,7 +114,7 @@ impl State for DaemonState {
 }
 
 /// The state of a daemon that `tunnel run` supervises.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SupervisedState {
     /// The process runs, but has not reported that it is ready.
@@ -159,7 +161,7 @@ impl State for SupervisedState {
 }
 
 /// The state of one of several targets of a service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetState {
     /// The target gets its share of the visitors.
@@ -199,7 +201,7 @@ impl State for TargetState {
 }
 
 /// The state of a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
     /// At least one link accepts streams.
@@ -253,7 +255,7 @@ impl State for SessionState {
 }
 
 /// The state of a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkState {
     /// The link has a carrier.
@@ -292,7 +294,7 @@ impl State for LinkState {
 }
 
 /// The kind of path of a link with another client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathState {
     /// Through the server. The text is the reason why there is no direct path, if it is known.
@@ -325,7 +327,7 @@ impl State for PathState {
 }
 
 /// The state of a service or forward.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServiceState {
     /// Visitors can reach the service or forward.
@@ -372,7 +374,7 @@ impl State for ServiceState {
 }
 
 /// Whether a client of a server is connected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientState {
     Connected,

@@ -629,7 +629,7 @@ home: up
     fn each_cipher_is_named_once() {
         let mut status = sample();
         let links = &mut status.sessions[0].links;
-        let carrier = |cipher: &str| Carrier {
+        let carrier = |cipher: &'static str| Carrier {
             cipher: Some(cipher.into()),
             backend: Some("aws-lc".into()),
             ..Carrier::default()

@@ -20,7 +20,6 @@ mod shares;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -29,7 +28,6 @@ use logging::{AUDIT, RepeatLimit};
 use ops::events::Changed;
 use ops::status::{self, ServiceState, Told};
 use proto::control::{Register, Registered, ServiceError, ServiceResult};
-use rustc_hash::FxHasher;
 use tokio::sync::OwnedMutexGuard;
 use tracing::field::display;
 
@@ -157,40 +155,18 @@ impl Published {
     pub(super) fn add_failures(&self, sessions: &mut BTreeMap<u64, status::Session>) {
         for (id, Answer { registered, .. }) in lock(&self.answers).iter() {
             let Some(session) = sessions.get_mut(id) else { continue };
-            for ServiceResult { name, outcome, refused } in &registered.results {
-                let failed = |address: &str, error: &ServiceError| status::Service {
-                    name: name.as_str().to_owned(),
-                    address: address.to_owned(),
-                    state: Told::because(ServiceState::Refused, error),
-                    ..status::Service::default()
-                };
-                let whole = outcome.as_ref().err().filter(|_| refused.is_empty());
-                session.services.extend(whole.map(|error| failed("", error)));
-                let each = refused.iter().map(|one| failed(&one.address, &one.error));
-                session.services.extend(each);
-            }
+            session.services.extend(registered.results.iter().flat_map(failures));
         }
     }
 
-    /// For each session with failures, a hash of what [`Self::add_failures`] adds to it.
+    /// For each session with failures, the fingerprint of what [`Self::add_failures`] adds to it.
     pub(super) fn failure_prints(&self) -> Prints {
-        let mut all = Vec::new();
-        for (id, Answer { registered, .. }) in lock(&self.answers).iter() {
-            let is_failed =
-                |result: &&ServiceResult| result.outcome.is_err() || !result.refused.is_empty();
-            let mut failed = registered.results.iter().filter(is_failed).peekable();
-            if failed.peek().is_none() {
-                continue;
-            }
-            let mut hash = FxHasher::default();
-            for ServiceResult { name, outcome, refused } in failed {
-                let text = |error: &ServiceError| error.to_string();
-                (name.as_str(), outcome.as_ref().err().map(text)).hash(&mut hash);
-                refused.iter().for_each(|one| (&one.address, text(&one.error)).hash(&mut hash));
-            }
-            all.push((*id, hash.finish()));
-        }
-        Prints::of(all)
+        let answers = lock(&self.answers);
+        let of_session = |(id, Answer { registered, .. }): (&u64, &Answer)| {
+            let (id, failures) = (*id, registered.results.iter().flat_map(failures));
+            failures.map(move |service| (id, survey::print_of(&service))).collect::<Vec<_>>()
+        };
+        Prints::of(answers.iter().flat_map(of_session).collect())
     }
 
     /// Logs a new outcome of a service.
@@ -232,6 +208,20 @@ impl Published {
             }
         }
     }
+}
+
+/// What a status shows of the service, or of its addresses, that could not be published.
+fn failures(result: &ServiceResult) -> impl Iterator<Item = status::Service> {
+    let ServiceResult { name, outcome, refused } = result;
+    let failed = |address: &str, error: &ServiceError| status::Service {
+        name: name.as_str().to_owned(),
+        address: address.to_owned(),
+        state: Told::because(ServiceState::Refused, error),
+        ..status::Service::default()
+    };
+    let whole = outcome.as_ref().err().filter(|_| refused.is_empty());
+    let each = refused.iter().map(move |one| failed(&one.address, &one.error));
+    whole.map(|error| failed("", error)).into_iter().chain(each)
 }
 
 /// The addresses at which others reach a service. Two addresses of this server may map to the same
