@@ -1,13 +1,12 @@
 //! The responses of the API: the outcome of a command as status code and JSON.
 
 use axum::Json;
-use axum::http::StatusCode;
-use axum::http::header::ETAG;
+use axum::http::header::{CONTENT_TYPE, ETAG};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use config::edit::EditError;
 use ops::WrongConfig;
-use ops::command::{Answer, NoAnswer, NoFilter, TooMany};
-use ops::enrol::{GOOD_FOR, Order};
+use ops::command::{ApiResponse, NoAnswer, NoFilter, TooMany};
 use ops::revision::Stale;
 use serde_json::json;
 
@@ -49,82 +48,20 @@ pub(super) fn failed(why: &anyhow::Error) -> Response {
     }
 }
 
-/// The response to a successful command. `order` is the order of an enrolment.
-pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
-    match answer {
-        Answer::Status(status) => Json(status).into_response(),
-        Answer::Reloaded(reloaded) => Json(reloaded).into_response(),
-        Answer::Restarted(restarted) => Json(restarted).into_response(),
-        Answer::Configuration(shown) => {
-            let tag = [(ETAG, shown.etag.clone())];
-            (tag, Json(shown)).into_response()
-        }
-        Answer::Foreseen(checked) => Json(checked).into_response(),
-        Answer::Reconnected(reconnected) => Json(reconnected).into_response(),
-        Answer::Allowed(allowed) => Json(allowed).into_response(),
-        Answer::Requests(requests) => Json(requests).into_response(),
-        Answer::Request(Some(request)) => Json(request).into_response(),
-        Answer::Request(None) => problem(
-            StatusCode::NOT_FOUND,
-            "no such request (any more): only the last ones are kept",
-        ),
-        Answer::Invitation(invitation) => (StatusCode::CREATED, Json(invitation)).into_response(),
-        Answer::Visitors(visitors) => Json(json!({ "visitors": visitors })).into_response(),
-        Answer::Uninvited(uninvited) if uninvited.services.is_empty() => {
-            problem(StatusCode::NOT_FOUND, "no visitor of this name came by a code")
-        }
-        Answer::Uninvited(uninvited) => Json(uninvited).into_response(),
-        Answer::Limited(limits) => Json(limits).into_response(),
-        Answer::Held(Some(held)) => Json(held).into_response(),
-        Answer::Held(None) => StatusCode::NO_CONTENT.into_response(),
-        Answer::Clients(clients) => Json(clients).into_response(),
-        Answer::Client(Some(client)) => Json(client).into_response(),
-        Answer::Client(None) => {
-            problem(StatusCode::NOT_FOUND, "the server knows no client of this name")
-        }
-        Answer::Streams(streams) => Json(streams).into_response(),
-        Answer::Log { filter } => Json(json!({ "filter": filter })).into_response(),
-        Answer::Pong(ping) => Json(ping).into_response(),
-        Answer::Nat(report) => Json(report).into_response(),
-        Answer::Tested(tested) => Json(tested).into_response(),
-        Answer::Speed(speed) => Json(speed).into_response(),
-        Answer::Stopping { pid, now: _ } => {
-            (StatusCode::ACCEPTED, Json(json!({ "pid": pid }))).into_response()
-        }
-        // The response contains all data that `tunnel enroll` prints.
-        Answer::Opened(opened) => {
-            let code = opened.code(&order.cloned().unwrap_or_default(), &[]);
-            let command = code.command();
-            let mut body = json!({
-                "code": code.text(),
-                "servers": code.urls,
-                "valid_seconds": GOOD_FOR.as_secs(),
-                "command": command,
-            });
-            if let Some(qr) = ops::qr::qr(&command) {
-                body["qr"] = json!(qr);
-            }
-            (StatusCode::CREATED, Json(body)).into_response()
-        }
-        Answer::Kicked(false) => {
-            problem(StatusCode::NOT_FOUND, "no client of this name is connected")
-        }
-        Answer::Killed(true) | Answer::Revoked(true) | Answer::Kicked(true) | Answer::Ok => {
-            StatusCode::NO_CONTENT.into_response()
-        }
-        Answer::Killed(false) => problem(StatusCode::NOT_FOUND, "no such stream (any more)"),
-        Answer::Revoked(false) => {
-            problem(StatusCode::NOT_FOUND, "no client of this name has come in by a code")
-        }
-        // No command ends with these answers.
-        Answer::Console(_)
-        | Answer::Wrong(_)
-        | Answer::Progress(_)
-        | Answer::Event(_)
-        | Answer::Shared(_)
-        | Answer::Visit(_)
-        | Answer::Lost(_)
-        | Answer::Upgraded(_)
-        | Answer::Error(_) => no_answer(),
+/// The response to a command.
+pub(super) fn outcome(done: anyhow::Result<ApiResponse>) -> Response {
+    let ApiResponse { status, etag, body } = match done {
+        Ok(reply) => reply,
+        Err(why) => return failed(&why),
+    };
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = if body.is_empty() {
+        status.into_response()
+    } else {
+        (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+    };
+    if let Some(tag) = etag.and_then(|tag| HeaderValue::try_from(tag).ok()) {
+        response.headers_mut().insert(ETAG, tag);
     }
+    response
 }

@@ -8,7 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use http_body_util::LengthLimitError;
-use ops::command::{Entry, Form, Misread};
+use ops::command::{ApiRoute, Form, Misread};
 
 use super::answer::problem;
 
@@ -19,8 +19,8 @@ pub(super) const BODY_MAX: usize = 64 << 10;
 const CONFIG_MAX: usize = 2 << 20;
 
 /// The largest body of a command, in bytes.
-pub(super) fn most(entry: &Entry) -> usize {
-    if entry.path.starts_with("/config") { CONFIG_MAX } else { BODY_MAX }
+pub(super) fn most(route: &ApiRoute) -> usize {
+    if route.path.starts_with("/config") { CONFIG_MAX } else { BODY_MAX }
 }
 
 /// The response to a malformed request.

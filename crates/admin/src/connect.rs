@@ -13,7 +13,8 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use ops::{Daemon, command};
+use ops::Daemon;
+use ops::command::Connect;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, split};
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
@@ -43,7 +44,7 @@ pub(super) fn upgrade(request: &mut Request) -> Option<OnUpgrade> {
 pub(super) async fn connect(
     daemon: &Arc<dyn Daemon>,
     streams: &Arc<Semaphore>,
-    target: &str,
+    command: &Connect,
     upgrade: Option<OnUpgrade>,
 ) -> Response {
     let Some(upgrade) = upgrade else {
@@ -54,7 +55,7 @@ pub(super) async fn connect(
         let why = format!("{STREAMS} byte streams are open over the admin API; end one of them");
         return problem(StatusCode::TOO_MANY_REQUESTS, &why);
     };
-    let stream = match open(daemon.as_ref(), target).await {
+    let stream = match open(daemon.as_ref(), command).await {
         Ok(stream) => stream,
         Err(why) => return failed(&why),
     };
@@ -93,12 +94,12 @@ async fn carry(client: impl AsyncRead + AsyncWrite, mut stream: UnixStream) {
     }
 }
 
-/// The byte stream to a target.
-async fn open(daemon: &dyn Daemon, target: &str) -> anyhow::Result<UnixStream> {
+/// The byte stream to the target.
+async fn open(daemon: &dyn Daemon, command: &Connect) -> anyhow::Result<UnixStream> {
     let (ours, theirs) = StdStream::pair()?;
     ours.set_nonblocking(true)?;
     theirs.set_nonblocking(true)?;
-    command::connect(daemon, target, theirs).await?;
+    command.connect(daemon, theirs).await?;
     let mut stream = UnixStream::from_std(ours)?;
     let mut line = vec![0; ops::connect::CONNECTED.len()];
     stream.read_exact(&mut line).await?;

@@ -8,12 +8,12 @@ use axum::body::{Body, Bytes};
 use axum::http::header::{CONTENT_TYPE, HeaderName};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Body as HttpBody, Frame};
-use ops::command::Answer;
+use ops::command::News;
 use ops::events::Changed;
 use tokio::sync::mpsc;
 
 /// The response whose body carries the events of `inbox`, and ends with it.
-pub(super) fn answer(inbox: mpsc::Receiver<Answer>) -> Response {
+pub(super) fn answer(inbox: mpsc::Receiver<News>) -> Response {
     let fields = [(CONTENT_TYPE, "text/event-stream"), UNBUFFERED];
     (fields, Body::new(Stream(inbox))).into_response()
 }
@@ -24,7 +24,7 @@ pub(super) const UNBUFFERED: (HeaderName, &str) =
     (HeaderName::from_static("x-accel-buffering"), "no");
 
 #[derive(Debug)]
-struct Stream(mpsc::Receiver<Answer>);
+struct Stream(mpsc::Receiver<News>);
 
 impl HttpBody for Stream {
     type Data = Bytes;
@@ -40,12 +40,11 @@ impl HttpBody for Stream {
 
 /// One event of the stream. A line that begins with a colon is a comment, which keeps the
 /// connection alive.
-#[expect(clippy::wildcard_enum_match_arm, reason = "a stream of events has no other answers")]
-fn text(answer: &Answer) -> String {
+fn text(news: &News) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = match answer {
-        Answer::Event(event) => {
+    let _ = match news {
+        News::Event(event) => {
             let name = match &event.change {
                 Changed::Link { .. } => "link",
                 Changed::Service { .. } => "service",
@@ -56,9 +55,9 @@ fn text(answer: &Answer) -> String {
             let data = serde_json::to_string(event).unwrap_or_default();
             write!(text, "event: {name}\ndata: {data}\n\n")
         }
-        Answer::Lost(count) => write!(text, "event: lost\ndata: {{\"count\":{count}}}\n\n"),
+        News::Lost(count) => write!(text, "event: lost\ndata: {{\"count\":{count}}}\n\n"),
         // Among events only `Ok` occurs, at the start of the stream and while nothing changes.
-        _ => write!(text, ":\n\n"),
+        News::Ok | News::Shared(_) | News::Visit(_) | News::Progress(_) => write!(text, ":\n\n"),
     };
     text
 }

@@ -10,7 +10,10 @@ use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use axum::{Json, Router, middleware};
-use ops::command::{self, Answer, Command, Entry, Given, Method, PATIENCE, Reading};
+use ops::command::{
+    self, AnyCommand, ApiRoute, Connect, Context, Entry, FollowEvents, Given, Method, News,
+    PATIENCE,
+};
 use ops::measure::Ping;
 use ops::status::{DaemonState, SessionState, Status};
 use ops::{AUDIT, Daemon, Life, Role};
@@ -19,7 +22,7 @@ use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-use super::answer::{failed, no_answer, problem, succeeded};
+use super::answer::{failed, no_answer, outcome, problem};
 use super::guard::{self, Guard, Remote};
 use super::live::{self, Live, Topics};
 use super::sessions::{By, Caller, Sessions};
@@ -46,6 +49,10 @@ impl Api {
         let [streams, showing] = [connect::STREAMS, 1].map(|most| Arc::new(Semaphore::new(most)));
         Self { daemon, life, streams, showing, sessions: Sessions::default(), live: Live::new() }
     }
+
+    fn context(&self, news: mpsc::Sender<News>) -> Context<'_> {
+        Context { daemon: self.daemon.as_ref(), over: "the admin API", life: &self.life, news }
+    }
 }
 
 type ApiState = State<Api>;
@@ -55,9 +62,10 @@ const OPENAPI: &str = include_str!("openapi.json");
 
 /// Builds the router with all routes, the guard and the body limit.
 pub(super) fn app(api: Api, guard: Guard) -> Router {
-    let commands = command::TABLE
-        .iter()
-        .fold(Router::new(), |router, entry| router.route(entry.path, route(entry)));
+    let all =
+        command::TABLE.iter().flat_map(|entry| entry.routes.iter().map(move |at| (entry, at)));
+    let commands =
+        all.fold(Router::new(), |router, (entry, at)| router.route(at.path, route(entry, at)));
     Router::new()
         .route("/", get(console::file))
         .route(console::ROUTE, get(console::file))
@@ -79,8 +87,8 @@ pub(super) fn app(api: Api, guard: Guard) -> Router {
         .with_state(api)
 }
 
-/// The route of a command.
-fn route(entry: &'static Entry) -> MethodRouter<Api> {
+/// A route of a command.
+fn route(entry: &'static Entry, route: &'static ApiRoute) -> MethodRouter<Api> {
     let handler = move |State(api): ApiState,
                         path: Result<RawPathParams, RawPathParamsRejection>,
                         query: Result<Query<Vec<(String, String)>>, QueryRejection>,
@@ -95,9 +103,10 @@ fn route(entry: &'static Entry) -> MethodRouter<Api> {
                 "the query is not of the form name=text&name=text",
             );
         };
-        answer(entry, &api, Given { path, query }, request).await
+        let given = Given { route, path, query, body: &[] };
+        answer(entry, &api, given, request).await
     };
-    match entry.method {
+    match route.method {
         Method::Get => get(handler),
         Method::Post => post(handler),
         Method::Put => put(handler),
@@ -107,102 +116,85 @@ fn route(entry: &'static Entry) -> MethodRouter<Api> {
 }
 
 /// Reads a command, runs it, and responds.
-async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) -> Response {
-    let topics = given.query.iter().find(|(key, _)| key == "topics");
-    let topics = topics.map(|(_, text)| Topics::parse(text));
-    let changes = given.query.iter().find(|(key, _)| key == "changes");
-    let topics = topics.map(|topics| match changes.map(|(_, text)| text.as_str()) {
-        None | Some("false") => topics,
-        Some("true") => topics.map(|topics| topics.with_changes(true)),
-        Some(_) => Err("`changes` is true or false".to_owned()),
-    });
-    let caller = request.extensions().get::<Caller>().cloned();
-    let is_reader = matches!(caller, Some(Caller::Reader));
-    let if_match = request.headers().get(IF_MATCH).cloned();
-    let (upgrade, read) = match entry.reading {
-        Reading::Plain(read) => (connect::upgrade(&mut request), read(&given)),
-        Reading::Body(form, read) => match body::bytes(request, form, body::most(entry)).await {
-            Ok(body) => (None, read(&given, &body)),
+async fn answer(entry: &Entry, api: &Api, mut given: Given<'_>, mut request: Request) -> Response {
+    let is_reader = matches!(request.extensions().get::<Caller>(), Some(Caller::Reader));
+    let topics = topics(&given);
+    let if_match = request.headers().get(IF_MATCH).filter(|_| entry.has_tag);
+    let tag = if_match.map(one_tag);
+    if let Some(Some(tag)) = &tag {
+        given.set("tag", tag);
+    }
+    let route = given.route;
+    let (upgrade, read) = match &route.body {
+        None => (connect::upgrade(&mut request), entry.read(given)),
+        Some(form) => match body::bytes(request, form, body::most(route)).await {
+            Ok(body) => (None, entry.read(Given { body: &body, ..given })),
             Err(refusal) => return refusal,
         },
     };
     let command = match read {
-        Ok(Command::Events) => match topics {
-            // Without topics, the response is a stream of events.
-            None => Command::Events,
-            Some(Ok(topics)) if is_reader && topics.has_requests() => return not_for_readers(),
-            Some(Ok(topics)) => return live::answer(&api.live, &api.daemon, topics),
-            Some(Err(why)) => return problem(StatusCode::BAD_REQUEST, &why),
-        },
-        Ok(Command::Amend { operations, text, .. }) => match if_match.map(one_tag) {
-            None => Command::Amend { operations, text, tag: None },
-            Some(Some(tag)) => Command::Amend { operations, text, tag: Some(tag) },
-            Some(None) => {
-                let why = "the If-Match field must have one tag, as the ETag field of /config";
-                return problem(StatusCode::BAD_REQUEST, why);
-            }
-        },
-        // Paths and bodies of visitors may contain secrets that cannot be distinguished from other
-        // words.
-        Ok(Command::Requests(_) | Command::Request { .. }) if is_reader => {
-            return not_for_readers();
-        }
         Ok(command) => command,
         Err(why) => return body::refusal(&why),
     };
-    if let Command::Connect { target } = &command {
-        return connect::connect(&api.daemon, &api.streams, target, upgrade).await;
+    if tag == Some(None) {
+        let why = "the If-Match field must have one tag, as the ETag field of /config";
+        return problem(StatusCode::BAD_REQUEST, why);
     }
-    let order = if let Command::Enroll(order) = &command { Some(order.clone()) } else { None };
+    if entry.is_private && is_reader {
+        return not_for_readers();
+    }
+    if let Some(command) = command.of_type::<Connect>() {
+        return connect::connect(&api.daemon, &api.streams, command, upgrade).await;
+    }
+    // Without topics, the response is a stream of events.
+    match topics.filter(|_| command.of_type::<FollowEvents>().is_some()) {
+        None => {}
+        Some(Ok(topics)) if is_reader && topics.has_requests() => return not_for_readers(),
+        Some(Ok(topics)) => return live::answer(&api.live, &api.daemon, topics),
+        Some(Err(why)) => return problem(StatusCode::BAD_REQUEST, &why),
+    }
+    if entry.is_long {
+        return at_length(api, command).await;
+    }
     let (news, mut inbox) = mpsc::channel(1);
-    let over = "the admin API";
-    if entry.method == Method::Get && command != Command::Events {
+    if route.method == Method::Get && !entry.is_endless {
         // A query ends with the connection of the request.
-        if command == Command::Configuration {
-            return configuration(api).await;
-        }
-        let request = command::Request { command, over, life: &api.life, news };
-        return match command::run(api.daemon.as_ref(), request).await {
-            Ok(answer) => succeeded(answer, None),
-            Err(why) => failed(&why),
-        };
+        return outcome(command.response(&api.context(news)).await);
     }
     let api = api.clone();
     // A change runs to its end, even if the client of the request disconnects. A speed test and a
     // stream of events end with the inbox.
-    let mut running = tokio::spawn(async move {
-        let request = command::Request { command, over, life: &api.life, news };
-        command::run(api.daemon.as_ref(), request).await
-    });
-    let outcome = tokio::select! {
-        outcome = &mut running => outcome,
+    let mut running = tokio::spawn(async move { command.response(&api.context(news)).await });
+    tokio::select! {
+        done = &mut running => outcome(done.unwrap_or_else(|panic| Err(panic.into()))),
         // From now on the daemon reports more. The progress of a speed test is not shown here.
-        Some(Answer::Ok) = inbox.recv() => return events::answer(inbox),
-    };
-    match outcome.unwrap_or_else(|panic| Err(panic.into())) {
-        Ok(answer) => succeeded(answer, order.as_ref()),
-        Err(why) => failed(&why),
+        Some(News::Ok) = inbox.recv() => events::answer(inbox),
     }
 }
 
-/// Shows the configuration. A file may have megabytes, and the API has a single thread, so another
-/// thread reads, masks and encodes the file, one file at a time.
-async fn configuration(api: &Api) -> Response {
+/// The topics of a request for events.
+fn topics(given: &Given<'_>) -> Option<Result<Topics, String>> {
+    let field = |name| given.query.iter().find(|(key, _)| key == name);
+    let topics = Topics::parse(&field("topics")?.1);
+    Some(match field("changes").map(|(_, text)| text.as_str()) {
+        None | Some("false") => topics,
+        Some("true") => topics.map(|topics| topics.with_changes(true)),
+        Some(_) => Err("`changes` is true or false".to_owned()),
+    })
+}
+
+/// Answers at length. A file may have megabytes, and the API has a single thread, so another thread
+/// reads, masks and encodes the file, one file at a time.
+async fn at_length(api: &Api, command: Box<dyn AnyCommand>) -> Response {
     let Ok(turn) = Arc::clone(&api.showing).acquire_owned().await else { return no_answer() };
-    let (daemon, life) = (Arc::clone(&api.daemon), api.life.clone());
-    let runtime = tokio::runtime::Handle::current();
+    let (api, runtime) = (api.clone(), tokio::runtime::Handle::current());
     let shown = tokio::task::spawn_blocking(move || {
         // The permit is held as long as the work runs, even after the client has left.
         let _turn = turn;
         let (news, _inbox) = mpsc::channel(1);
-        let (command, over) = (Command::Configuration, "the admin API");
-        let request = command::Request { command, over, life: &life, news };
-        match runtime.block_on(command::run(daemon.as_ref(), request)) {
-            Ok(answer) => succeeded(answer, None),
-            Err(why) => failed(&why),
-        }
+        runtime.block_on(command.response(&api.context(news)))
     });
-    shown.await.unwrap_or_else(|panic| failed(&panic.into()))
+    outcome(shown.await.unwrap_or_else(|panic| Err(panic.into())))
 }
 
 /// The refusal of a query that the read-only token does not permit.
@@ -213,7 +205,7 @@ fn not_for_readers() -> Response {
 }
 
 /// The strong entity tag of an `If-Match` field (RFC 9110 section 13.1.1).
-fn one_tag(field: HeaderValue) -> Option<String> {
+fn one_tag(field: &HeaderValue) -> Option<String> {
     let text = field.to_str().ok()?.trim();
     let is_tag = text.len() > 2 && text.starts_with('"') && text.ends_with('"');
     (is_tag && text.matches('"').count() == 2).then(|| text.to_owned())
@@ -393,4 +385,66 @@ async fn metrics_page(State(api): ApiState) -> Response {
     let Some(status) = asked(api.daemon.as_ref()).await else { return no_answer() };
     let page = page::page(&metrics::list(&status));
     ([(CONTENT_TYPE, page::CONTENT_TYPE)], page).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The schema, or the schema that it refers to.
+    fn schema<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
+        let name = schema["$ref"].as_str().and_then(|name| name.strip_prefix('#'));
+        name.map_or(schema, |name| document.pointer(name).unwrap())
+    }
+
+    #[test]
+    fn the_document_has_the_routes_of_all_commands_with_their_fields() {
+        let document: Value = serde_json::from_str(OPENAPI).unwrap();
+        for entry in command::TABLE {
+            for route in entry.routes {
+                let at = format!("{} {}", route.method.name(), route.path);
+                let path = &document["paths"][format!("/api/v1{}", route.path)];
+                let operation = &path[route.method.name().to_ascii_lowercase()];
+                assert!(operation.is_object(), "{at}");
+                let all = [&path["parameters"], &operation["parameters"]];
+                let named = |place: &str| -> BTreeSet<&str> {
+                    let all = all.iter().filter_map(|list| list.as_array()).flatten();
+                    let all = all.map(|parameter| schema(&document, parameter));
+                    let all = all.filter(|parameter| parameter["in"] == place);
+                    all.map(|parameter| parameter["name"].as_str().unwrap()).collect()
+                };
+                let segments = route.path.split('/').filter_map(|segment| {
+                    segment.strip_prefix('{').and_then(|name| name.strip_suffix('}'))
+                });
+                assert_eq!(named("path"), segments.clone().collect(), "{at}");
+                let fields = entry.fields().iter().copied();
+                let fields: BTreeSet<_> = fields
+                    .filter(|name| segments.clone().all(|segment| segment != *name))
+                    .collect();
+                let Some(form) = route.body else {
+                    // Fields whose names differ from those of the query, and the topics of events.
+                    let others = ["status", "topics", "changes"];
+                    let strange: Vec<_> = named("query")
+                        .into_iter()
+                        .filter(|name| !fields.contains(name) && !others.contains(name))
+                        .collect();
+                    assert!(strange.is_empty(), "{at}: {strange:?}");
+                    continue;
+                };
+                let content = operation["requestBody"]["content"].as_object().unwrap();
+                let body = schema(&document, &content["application/json"]["schema"]);
+                if form.is != "an object" {
+                    continue;
+                }
+                let keys: BTreeSet<_> =
+                    body["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+                let without = |name: &&str| !form.without.contains(name);
+                assert_eq!(keys, fields.into_iter().filter(without).collect(), "{at}");
+            }
+        }
+    }
 }

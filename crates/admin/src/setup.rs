@@ -42,8 +42,8 @@ const OPENAPI: &str = include_str!("setup.json");
 const PLAN: Form = Form {
     is: "an object",
     example: r#"{"role":"client","code":"enroll1.…","target":"3000"}"#,
-    keys: &["role", "listen", "client", "ports", "code", "target", "public", "console"],
-    required: 1,
+    required: &["role"],
+    without: &[],
 };
 
 /// A running set-up page. It ends when this value is dropped.
@@ -246,7 +246,7 @@ async fn write(State(page): State<Page>, request: Request) -> Response {
 
 async fn plan(request: Request) -> Result<Plan, Response> {
     let bytes: Bytes = body::bytes(request, &PLAN, body::BODY_MAX).await?;
-    let plan: Plan = PLAN.object(&bytes).map_err(|why| body::refusal(&why))?;
+    let plan: Plan = PLAN.read(&bytes, &[]).map_err(|why| body::refusal(&why))?;
     match plan.role {
         Role::Server | Role::Client => Ok(plan),
         Role::Proxy | Role::Run => {

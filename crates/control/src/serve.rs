@@ -2,17 +2,17 @@
 
 use std::io;
 use std::path::Path;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use logging::RepeatLimit;
 use net::guarded::{Guard, is_own_process};
 use net::handover;
-use ops::command::{self, Answer, Command, Request};
+use ops::command::{self, AnyCommand, Connect, Context, FailedCommand};
 use ops::socket_file::{self, PRIVATE, SocketFile};
 use ops::state::create_private;
-use ops::{Daemon, Life, WrongConfig};
+use ops::{Daemon, Life};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -157,7 +157,7 @@ fn peer_of(stream: &UnixStream) -> Option<u32> {
 async fn refuse(mut stream: UnixStream) -> io::Result<()> {
     let why =
         "the control socket is for people of this machine, and not for visitors of the tunnel";
-    write(&mut stream, &Answer::Error(why.to_owned())).await
+    write(&mut stream, failed(anyhow::Error::msg(why))?).await
 }
 
 async fn converse(stream: UnixStream, source: &dyn Daemon, life: &Life) -> io::Result<()> {
@@ -169,13 +169,15 @@ async fn converse(stream: UnixStream, source: &dyn Daemon, life: &Life) -> io::R
             return Ok(());
         }
         let whole = line.ends_with(b"\n");
-        let reply = match serde_json::from_slice(&line) {
-            _ if !whole => too_long(),
-            Ok(Command::Connect { target }) => return connect(stream, &target, source).await,
-            Ok(command) => answer(&mut stream, command, source, life).await?,
-            Err(e) => Answer::Error(not_understood(&line, &e)),
+        let reply = match command::read_line(&line) {
+            _ if !whole => failed(anyhow!("a request is one line of at most {MAX_REQUEST} bytes"))?,
+            Ok(command) => match command.of_type::<Connect>() {
+                Some(command) => return connect(stream, command, source).await,
+                None => answer(&mut stream, command.as_ref(), source, life).await?,
+            },
+            Err(why) => failed(why)?,
         };
-        write(stream.get_mut(), &reply).await?;
+        write(stream.get_mut(), reply).await?;
         if !whole {
             return Ok(());
         }
@@ -186,17 +188,17 @@ async fn converse(stream: UnixStream, source: &dyn Daemon, life: &Life) -> io::R
 /// ends before, the command ends as well.
 async fn answer(
     stream: &mut BufReader<UnixStream>,
-    command: Command,
+    command: &dyn AnyCommand,
     daemon: &dyn Daemon,
     life: &Life,
-) -> io::Result<Answer> {
+) -> io::Result<Vec<u8>> {
     let (news, mut inbox) = mpsc::channel(1);
-    let request = Request { command, over: "the control socket", life, news };
-    let mut outcome = pin!(command::run(daemon, request));
+    let cx = Context { daemon, over: "the control socket", life, news };
+    let mut outcome = command.line(&cx);
     loop {
         tokio::select! {
-            outcome = &mut outcome => return Ok(outcome.unwrap_or_else(failed)),
-            Some(answer) = inbox.recv() => write(stream.get_mut(), &answer).await?,
+            outcome = &mut outcome => return outcome.or_else(failed),
+            Some(news) = inbox.recv() => write(stream.get_mut(), serde_json::to_vec(&news)?).await?,
         }
     }
 }
@@ -204,7 +206,7 @@ async fn answer(
 /// Hands the connection over as the byte stream to a target. A refusal is the last answer.
 async fn connect(
     stream: BufReader<UnixStream>,
-    target: &str,
+    command: &Connect,
     source: &dyn Daemon,
 ) -> io::Result<()> {
     let is_early = !stream.buffer().is_empty();
@@ -213,49 +215,24 @@ async fn connect(
     // return, so that the other end sees the end of the stream.
     let own = socket.try_clone()?;
     let outcome = if is_early {
-        Err(anyhow::anyhow!("bytes arrived before the answer"))
+        Err(anyhow!("bytes arrived before the answer"))
     } else {
-        command::connect(source, target, socket).await
+        command.connect(source, socket).await
     };
     match outcome {
         Ok(()) => Ok(()),
-        Err(why) => write(&mut UnixStream::from_std(own)?, &failed(why)).await,
+        Err(why) => write(&mut UnixStream::from_std(own)?, failed(why)?).await,
     }
 }
 
-/// Explains in terms of this socket why a request is not understood. The messages of the JSON
-/// library name types of this program.
-fn not_understood(line: &[u8], error: &serde_json::Error) -> String {
-    let value = serde_json::from_slice::<serde_json::Value>(line).ok();
-    let command = value.as_ref().and_then(|value| value.get("command")?.as_str());
-    let example = r#"a request is one line with a JSON object such as {"command":"status"}"#;
-    let Some(command) = command else { return format!("not understood: {example}") };
-    let shown: String = command.chars().take(32).collect();
-    if error.to_string().starts_with("unknown variant") {
-        let version = env!("CARGO_PKG_VERSION");
-        return format!(
-            "the daemon, of version {version}, does not know the command `{shown}`; after an \
-             update, restart the daemon"
-        );
-    }
-    format!("the command `{shown}` lacks a field, or a field has a wrong value; {example}")
-}
-
-fn too_long() -> Answer {
-    Answer::Error(format!("a request is one line of at most {MAX_REQUEST} bytes"))
-}
-
-async fn write(stream: &mut UnixStream, reply: &Answer) -> io::Result<()> {
-    let mut line = serde_json::to_vec(reply)?;
+async fn write(stream: &mut UnixStream, mut line: Vec<u8>) -> io::Result<()> {
     line.push(b'\n');
     timeout(IDLE, stream.write_all(&line)).await?
 }
 
-fn failed(why: anyhow::Error) -> Answer {
-    match why.downcast::<WrongConfig>() {
-        Ok(WrongConfig(problems)) => Answer::Wrong(problems),
-        Err(why) => Answer::Error(format!("{why:#}")),
-    }
+/// The line about a failure.
+fn failed(why: impl Into<anyhow::Error>) -> io::Result<Vec<u8>> {
+    Ok(serde_json::to_vec(&FailedCommand::from(why.into()))?)
 }
 
 #[cfg(test)]
@@ -264,6 +241,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener as StdListener;
 
+    use ops::WrongConfig;
+    use ops::command::{News, ReadStatus};
     use ops::status::{Status, sample};
     use ops::{Connector, Phase, SendFuture};
 
@@ -300,8 +279,9 @@ mod tests {
         let serving = tokio::spawn(socket.serve(Arc::new(Fixed), life.clone()));
 
         let asked = path.clone();
-        let status =
-            tokio::task::spawn_blocking(move || ask::status(&Instance::connect(&asked).unwrap()));
+        let status = tokio::task::spawn_blocking(move || {
+            ask::ask(&Instance::connect(&asked).unwrap(), ReadStatus {})
+        });
         assert_eq!(status.await.unwrap().unwrap(), sample());
         assert_eq!(life.phase(), Phase::Running);
         let stop = raw(&path, b"{\"command\":\"stop\"}\n").await;
@@ -372,7 +352,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_becomes_the_stream_to_a_target_or_has_the_reason() {
         use std::io::{Read, Write};
-        let line = serde_json::to_vec(&Answer::Ok).unwrap();
+        let line = serde_json::to_vec(&News::Ok).unwrap();
         assert_eq!([&line[..], b"\n"].concat(), ops::connect::CONNECTED);
 
         let dir = tempfile::tempdir().unwrap();

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use config::ClientConfig;
 use control::{Instance, SocketPath};
 use ops::Role;
+use ops::command::ReadStatus;
 use ops::state::{Places, create_private};
 use rustix::fs::{FlockOperation, flock};
 
@@ -116,7 +117,7 @@ fn of(name: &str, servers: &BTreeSet<String>, places: &Places) -> Option<(u32, P
         path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(&begin))
     };
     control::running(places).live.into_iter().filter(is_candidate).find_map(|path| {
-        let status = control::status(&Instance::connect(&path).ok()?).ok()?;
+        let status = control::ask(&Instance::connect(&path).ok()?, ReadStatus {}).ok()?;
         let others: BTreeSet<_> = status.servers.into_iter().collect();
         (status.role == Role::Client && status.name == name && others == *servers)
             .then_some((status.pid, path))

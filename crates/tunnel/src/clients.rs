@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use control::{self, Instance};
 use ops::clients::{HOLD_PAGE_MAX, HoldOrder, LimitOrder, render, render_details};
+use ops::command::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient};
 use ops::enrol::Order;
 use ops::qr;
 use ops::term::{self, Screen};
@@ -38,7 +39,7 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
                 .with_hosts(http, tls)
         },
     };
-    let opened = control::enroll(&find_role(which, Role::Server)?, order.clone())?;
+    let opened = control::ask(&find_role(which, Role::Server)?, Enroll(order.clone()))?;
     if *json {
         term::out(serde_json::to_string_pretty(&opened.code(&order, server).shown())?)?;
     } else {
@@ -57,7 +58,7 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
 }
 
 fn revoke(instance: &Instance, name: &str, json: bool) -> anyhow::Result<()> {
-    if !control::revoke(instance, name.to_owned())? {
+    if !control::ask(instance, Revoke { name: name.to_owned() })? {
         bail!("no client `{name}` has come in by a code");
     }
     if json {
@@ -70,14 +71,14 @@ fn revoke(instance: &Instance, name: &str, json: bool) -> anyhow::Result<()> {
 
 /// Adds rights to a client, and prints all its rights.
 pub(crate) fn allow(args: &RightsArgs) -> anyhow::Result<()> {
-    let all = control::allow(&find_role(&args.which, Role::Server)?, order_of(args))?;
+    let all = control::ask(&find_role(&args.which, Role::Server)?, Allow(order_of(args)))?;
     term::out(format_args!("client `{}` {all}", args.name))?;
     Ok(())
 }
 
 /// Removes rights from a client, and prints the remaining rights.
 pub(crate) fn deny(args: &RightsArgs) -> anyhow::Result<()> {
-    let left = control::deny(&find_role(&args.which, Role::Server)?, order_of(args))?;
+    let left = control::ask(&find_role(&args.which, Role::Server)?, Deny(order_of(args)))?;
     term::out(format_args!("client `{}` {left}", args.name))?;
     Ok(())
 }
@@ -101,7 +102,7 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
     let ClientsArgs { command, which, json, wide } = args;
     match command {
         None => {
-            let clients = control::clients(&find_role(which, Role::Server)?)?;
+            let clients = control::ask(&find_role(which, Role::Server)?, ListClients {})?;
             if *json {
                 term::out(serde_json::to_string_pretty(&clients)?)?;
             } else {
@@ -110,7 +111,8 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
             Ok(())
         }
         Some(ClientsCommand::Show { name, which, json, wide }) => {
-            let Some(client) = control::client(&find_role(which, Role::Server)?, name.clone())?
+            let Some(client) =
+                control::ask(&find_role(which, Role::Server)?, ShowClient { name: name.clone() })?
             else {
                 bail!("the server knows no client `{name}` (hint: `tunnel clients` lists all)");
             };
@@ -125,7 +127,7 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
         Some(ClientsCommand::Limit(args)) => limit(args),
         Some(ClientsCommand::Hold(args)) => hold(args),
         Some(ClientsCommand::Kick { name, which }) => {
-            if !control::kick(&find_role(which, Role::Server)?, name.clone())? {
+            if !control::ask(&find_role(which, Role::Server)?, Kick { name: name.clone() })? {
                 bail!("no client `{name}` is connected");
             }
             term::out(format_args!("client {name} is disconnected, and may log in again"))?;
@@ -147,7 +149,7 @@ fn hold(args: &HoldArgs) -> anyhow::Result<()> {
         off: *off,
     };
     order.retry_after()?;
-    match control::hold(&find_role(which, Role::Server)?, order)? {
+    match control::ask(&find_role(which, Role::Server)?, order)? {
         Some(held) => term::out(format_args!("client `{name}` is on hold {held}"))?,
         None => term::out(format_args!("client `{name}` is not on hold any more"))?,
     }
@@ -187,7 +189,7 @@ fn limit(args: &LimitArgs) -> anyhow::Result<()> {
     };
     term::out(format_args!(
         "client `{name}`: {}",
-        control::limit(&find_role(which, Role::Server)?, order)?
+        control::ask(&find_role(which, Role::Server)?, order)?
     ))?;
     Ok(())
 }

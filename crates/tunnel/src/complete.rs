@@ -12,6 +12,7 @@ use clap_complete::CompletionCandidate;
 use clap_complete::engine::ArgValueCompleter;
 use control::Instance;
 use ops::Role;
+use ops::command::{ListClients, ReadStatus};
 use ops::state::Places;
 
 use crate::{install, whereabouts};
@@ -33,7 +34,7 @@ pub(crate) fn services() -> ArgValueCompleter {
 pub(crate) fn clients() -> ArgValueCompleter {
     completer(|| {
         ask(Some(Role::Server), |instance| {
-            let clients = control::clients(instance).ok()?;
+            let clients = control::ask(instance, ListClients {}).ok()?;
             Some(clients.list.into_iter().map(|client| client.name).collect())
         })
     })
@@ -59,7 +60,7 @@ fn candidates(mut names: Vec<String>, current: &OsStr) -> Vec<CompletionCandidat
 
 fn of_status(role: Option<Role>) -> Vec<String> {
     ask(role, |instance| {
-        let sessions = control::status(instance).ok()?.sessions;
+        let sessions = control::ask(instance, ReadStatus {}).ok()?.sessions;
         let of = |session: ops::status::Session| {
             let services = session.services.into_iter().map(|service| service.name);
             // The name of a forward is the address of its listener.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use ops::ConsoleLink;
+use ops::command::OpenConsole;
 use ops::state::{Places, check_private, create_private, write_private};
 use ops::term;
 use rustix::process::geteuid;
@@ -28,7 +29,7 @@ the file, make the token, and restart the daemon)
 
 /// Prints a link, and opens it in a browser if there is one.
 pub(crate) fn console(args: &ConsoleArgs) -> anyhow::Result<()> {
-    let link = control::console(&instances::find(&args.which)?)?;
+    let link = control::ask(&instances::find(&args.which)?, OpenConsole {})?;
     if args.json {
         term::out(serde_json::to_string_pretty(&link)?)?;
         return Ok(());

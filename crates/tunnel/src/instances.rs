@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
-use control::{self, Denied, Found, Instance, Stopping};
+use control::{self, Denied, Found, Instance};
+use ops::command::{Kill, ListStreams, ReadStatus, Reconnect, Reload, Restart, SetLog, Stopping};
 use ops::events::Heard;
 use ops::state::Places;
 use ops::status::{Rates, Status, duration, render, render_left, render_streams};
@@ -63,7 +64,10 @@ pub(crate) fn watch(which: &Which, json: bool, wide: bool, every: Duration) -> a
 pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
     let instance = find(&args.which)?;
     if args.kill.is_empty() {
-        let streams = control::streams(&instance, args.service.clone(), args.limit)?;
+        let streams = control::ask(
+            &instance,
+            ListStreams { service: args.service.clone(), limit: args.limit },
+        )?;
         if args.json {
             term::out(serde_json::to_string_pretty(&streams)?)?;
         } else {
@@ -73,7 +77,7 @@ pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
     }
     let (mut unknown, mut printed) = (Vec::new(), Ok(()));
     for &number in &args.kill {
-        if control::kill(&instance, number)? {
+        if control::ask(&instance, Kill::from(number))? {
             // The other streams are reset even if the reader of the output has gone.
             printed = printed.and_then(|()| term::out(format_args!("{number} is reset")));
         } else {
@@ -88,7 +92,7 @@ pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
 
 /// Sets the log filter of the daemon, if a level is given, and prints the filter in force.
 pub(crate) fn log(which: &Which, level: Option<String>) -> anyhow::Result<()> {
-    term::out(control::log(&find(which)?, level)?)?;
+    term::out(control::ask(&find(which)?, SetLog { filter: level })?.filter)?;
     Ok(())
 }
 
@@ -110,7 +114,7 @@ pub(crate) fn reload(which: &Which, json: bool) -> anyhow::Result<()> {
 /// Makes a daemon reload its configuration.
 pub(crate) fn reloaded(instance: &Instance) -> anyhow::Result<Reloaded> {
     let what = "waiting for the daemon to apply the configuration";
-    Waiting::during(what, || control::reload(instance))
+    Waiting::during(what, || control::ask(instance, Reload {}))
 }
 
 /// Prints the outcome of a change. An item that is not in force is an error.
@@ -148,7 +152,7 @@ pub(crate) fn reconnect(which: &Which, name: Option<String>) -> anyhow::Result<(
     let role = if name.is_some() { Role::Server } else { Role::Client };
     let instance = find_role(which, role)?;
     let what = "waiting for the end of the connections";
-    let ended = Waiting::during(what, || control::reconnect(&instance, name));
+    let ended = Waiting::during(what, || control::ask(&instance, Reconnect { client: name }));
     let Reconnected { links, looking } = ended?;
     if links == 0 && looking == 0 {
         bail!("no link is connected now (hint: `tunnel status` says why)");
@@ -168,7 +172,7 @@ pub(crate) fn reconnect(which: &Which, name: Option<String>) -> anyhow::Result<(
 pub(crate) fn restart(which: &Which, name: Option<String>, now: bool) -> anyhow::Result<()> {
     let instance = find_supervisor(which)?;
     let what = "waiting for the supervisor";
-    let restarted = Waiting::during(what, || control::restart(&instance, name, now))?;
+    let restarted = Waiting::during(what, || control::ask(&instance, Restart { name, now }))?;
     for name in restarted.names {
         term::out(format_args!("{name} ends and starts again"))?;
     }
@@ -177,10 +181,11 @@ pub(crate) fn restart(which: &Which, name: Option<String>, now: bool) -> anyhow:
 
 /// The status of a daemon, with the status of each daemon of `tunnel run`.
 fn full_status(instance: &Instance) -> anyhow::Result<Status> {
-    let mut status = control::status(instance)?;
+    let mut status = control::ask(instance, ReadStatus {})?;
     for one in &mut status.daemons {
         let (Some(pid), Some(path)) = (one.pid, &one.control) else { continue };
-        let own = Instance::connect(path.as_ref()).and_then(|own| control::status(&own));
+        let own =
+            Instance::connect(path.as_ref()).and_then(|own| control::ask(&own, ReadStatus {}));
         // Another daemon may hold the socket of a daemon that could not bind it.
         one.status = own.ok().filter(|own| own.pid == pid).map(Box::new);
     }
@@ -243,7 +248,7 @@ fn is_supervisor(path: &Path) -> bool {
 fn supervisor_of_all(live: &[PathBuf]) -> Option<Instance> {
     let (supervisors, others): (Vec<_>, Vec<_>) = live.iter().partition(|path| is_supervisor(path));
     let [only] = supervisors[..] else { return None };
-    let status = control::status(&Instance::connect(only).ok()?).ok()?;
+    let status = control::ask(&Instance::connect(only).ok()?, ReadStatus {}).ok()?;
     let own: Vec<_> = status.daemons.iter().filter_map(|one| one.control.as_deref()).collect();
     let is_own = |path: &&PathBuf| own.iter().any(|own| Path::new(own) == path.as_path());
     if others.iter().all(is_own) { Instance::connect(only).ok() } else { None }
@@ -253,7 +258,8 @@ fn supervisor_of_all(live: &[PathBuf]) -> Option<Instance> {
 fn supervisors() -> Vec<(PathBuf, Status)> {
     let live = control::running(&Places::of_process()).live.into_iter();
     let status = |path: PathBuf| {
-        let status = Instance::connect(&path).and_then(|one| control::status(&one)).ok()?;
+        let status =
+            Instance::connect(&path).and_then(|one| control::ask(&one, ReadStatus {})).ok()?;
         Some((path, status))
     };
     live.filter(|path| is_supervisor(path)).filter_map(status).collect()
@@ -364,7 +370,8 @@ fn one_of(found: &Found, searched: &[PathBuf]) -> anyhow::Result<Instance> {
         (several, _) => {
             let mut text = "several tunnels are running; choose one:".to_owned();
             for path in several {
-                let who = Instance::connect(path).and_then(|instance| control::status(&instance));
+                let who = Instance::connect(path)
+                    .and_then(|instance| control::ask(&instance, ReadStatus {}));
                 let who = who.map_or_else(
                     |e| format!("{e:#}"),
                     |s| {

@@ -3,13 +3,14 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Instant;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use ops::command::{News, PingLinks, TestSpeed};
+use ops::measure::{Direction, Flow, Ping, Pong, Progress, Speed};
 use ops::term::{self, Drawn, Screen, Sheet, Unwritten, Waiting};
 use serde::Serialize;
 
 use crate::cli::{PingArgs, SpeedArgs};
 use crate::instances;
-use ops::measure::{Direction, Flow, Ping, Pong, Progress, Speed};
 
 /// Width of the progress bar, in characters.
 const BAR: u64 = 30;
@@ -74,7 +75,8 @@ pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
         let due = args.interval * u32::try_from(seq - 1).unwrap_or(u32::MAX);
         term::pause(due.saturating_sub(begin.elapsed()))?;
         let what = "waiting for the answers of the other side";
-        let round = Waiting::during(what, || control::ping(&instance, args.timeout))?;
+        let round =
+            Waiting::during(what, || control::ask(&instance, PingLinks::within(args.timeout)))?;
         if !args.json {
             show_round(&round, seq)?;
         }
@@ -145,7 +147,7 @@ pub(crate) fn speedtest(args: &SpeedArgs) -> anyhow::Result<()> {
     let instance = instances::find(&args.which)?;
     let bar = stderr().is_terminal();
     let mut plain = PLAIN_NEWS;
-    let show = |progress: &Progress| {
+    let mut show = |progress: &Progress| {
         if args.json {
         } else if bar {
             draw(progress);
@@ -157,11 +159,16 @@ pub(crate) fn speedtest(args: &SpeedArgs) -> anyhow::Result<()> {
             term::err(plain_line(progress));
         }
     };
-    let outcome = control::speedtest(&instance, args.seconds, show);
+    let outcome = control::follow(&instance, TestSpeed::lasting(args.seconds), |news| {
+        if let News::Progress(progress) = &news {
+            show(progress);
+        }
+        Ok(true)
+    });
     if bar && !args.json {
         clear();
     }
-    let speed = outcome?;
+    let speed = outcome?.context("the daemon gives no result")?;
     if args.json {
         term::out(serde_json::to_string_pretty(&speed)?)?;
     } else {

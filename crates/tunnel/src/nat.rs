@@ -1,6 +1,7 @@
 //! The output of `tunnel nat`, as text and as JSON.
 
 use ops::Role;
+use ops::command::ProbeNat;
 use ops::nat::{NatReport, Network, RouterPort, StunServer, Udp};
 use ops::term::{self, Column, Drawn, Screen, Sheet, Table, Waiting};
 
@@ -20,8 +21,9 @@ pub(crate) fn nat(args: &NatArgs) -> anyhow::Result<()> {
             None => error,
         }
     })?;
-    let report =
-        Waiting::during("measuring the network of the client", || control::nat(&instance))?;
+    let report = Waiting::during("measuring the network of the client", || {
+        control::ask(&instance, ProbeNat {})
+    })?;
     if args.json {
         term::out(serde_json::to_string_pretty(&report)?)?;
     } else {

@@ -41,6 +41,6 @@ pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<()> {
 fn change_lists(which: &Which, json: bool, change: ListChange) -> anyhow::Result<()> {
     let instance = find_role(which, Role::Client)?;
     let what = "waiting for the client and its server to apply the change";
-    let changed = Waiting::during(what, || control::change_lists(&instance, change));
+    let changed = Waiting::during(what, || control::ask(&instance, change));
     tell(&changed?, json)
 }

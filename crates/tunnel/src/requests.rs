@@ -3,6 +3,7 @@
 
 use anyhow::{bail, ensure};
 use ops::Role;
+use ops::command::{Replay, ShowRequest};
 use ops::requests::{
     HttpField, HttpMessage, KeptBody, RequestDetail, RequestFilter, RequestProgress, SeenRequest,
     SeenRequests,
@@ -27,7 +28,7 @@ pub(crate) fn requests(args: &RequestsArgs) -> anyhow::Result<()> {
             path: args.path.clone(),
             since: None,
         };
-        let mut seen = control::requests(&instance, filter)?;
+        let mut seen = control::ask(&instance, filter)?;
         let omitted = seen.requests.len().saturating_sub(args.limit);
         seen.requests.drain(..omitted);
         if args.json {
@@ -38,9 +39,9 @@ pub(crate) fn requests(args: &RequestsArgs) -> anyhow::Result<()> {
         return Ok(());
     };
     let detail = if args.replay {
-        control::replay(&instance, id)?
+        control::ask(&instance, Replay { id })?
     } else {
-        control::request(&instance, id, args.secrets)?
+        control::ask(&instance, ShowRequest { id, secrets: args.secrets })?
     };
     let Some(detail) = detail else { bail!(GONE) };
     if args.json {

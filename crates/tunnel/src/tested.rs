@@ -1,6 +1,7 @@
 //! The output of `tunnel test`, as text and as JSON.
 
 use anyhow::bail;
+use ops::command::TestService;
 use ops::term::{self, Column, Drawn, Screen, Sheet, Table, Waiting};
 use ops::tested::Tested;
 
@@ -11,7 +12,8 @@ use crate::instances;
 pub(crate) fn test(args: &TestArgs) -> anyhow::Result<()> {
     let instance = instances::find(&args.which)?;
     let tested = Waiting::during("dialling the targets of the service", || {
-        control::test(&instance, args.service.clone(), args.client.clone())
+        let (service, client) = (args.service.clone(), args.client.clone());
+        control::ask(&instance, TestService { service, client })
     })?;
     if args.json {
         term::out(serde_json::to_string_pretty(&tested)?)?;

@@ -100,8 +100,8 @@ impl<'de> Visitor<'de> for AnyValue {
 pub(super) const FORM: Form = Form {
     is: "a JSON Patch (RFC 6902): a list",
     example: r#"[{"op":"replace","path":"/log/level","value":"debug"}]"#,
-    keys: &[],
-    required: 0,
+    required: &[],
+    without: &[],
 };
 
 /// The operations of a change, as JSON like a JSON Patch.

@@ -1,469 +1,255 @@
-//! The table of commands: the name of each command on the control socket, its path in the API, and
-//! how the API parses it. A command of both channels needs one row here and one arm in `run`.
+//! The table of commands, the one list of them, and commands whose type is not known.
 
-use serde::Deserialize;
+use std::any::Any;
 
-use super::form::{Form, Misread};
-use super::{Command, patch};
+use super::clients::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient};
+use super::configuration::{Amend, Foresee, ReadConfig, Undo};
+use super::context::Context;
+use super::contract::Command;
+use super::form::{Misread, brief, fields_of};
+use super::life::{OpenConsole, ReadStatus, Reload, Restart, Stop};
+use super::line;
+use super::measure::{PingLinks, ProbeNat, TestSpeed};
+use super::records::{FollowEvents, Replay, SetLog, ShowRequest};
+use super::response::ApiResponse;
+use super::route::{ApiRoute, Given};
+use super::services::{ListVisitors, TestService, Uninvite};
+use super::traffic::{Connect, Kill, ListStreams, Reconnect};
+use crate::SendFuture;
 use crate::clients::{HoldOrder, LimitOrder};
-use crate::enrol::Order;
+use crate::lists::ListChange;
 use crate::requests::RequestFilter;
-use crate::status::StreamNumber;
-
-/// The default limit of listed streams.
-const STREAMS: usize = 100;
-
-/// The highest permitted limit of listed streams in the API.
-const STREAMS_MAX: usize = 1_000_000;
-
-/// The longest timeout of a ping, in milliseconds: the longest time that a daemon waits.
-const PING_MILLIS_MAX: u64 = 10_000;
-
-/// The default timeout of a ping, in milliseconds, as in `tunnel ping`.
-const PING_MILLIS: u64 = 2_000;
-
-/// A command.
-#[derive(Debug)]
-pub struct Entry {
-    /// The name on the control socket: the field `command` of a request.
-    pub name: &'static str,
-    pub method: Method,
-    /// The path in the API, below `/api/v1`.
-    pub path: &'static str,
-    pub reading: Reading,
-}
-
-/// The method of a request (RFC 9110 section 9). `Get` changes nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    Get,
-    Post,
-    Put,
-    Patch,
-    Delete,
-}
-
-impl Method {
-    /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Patch => "PATCH",
-            Self::Delete => "DELETE",
-        }
-    }
-}
-
-/// How the API parses a command.
-#[derive(Clone, Copy, Debug)]
-pub enum Reading {
-    /// From path and query.
-    Plain(fn(&Given) -> Result<Command, Misread>),
-    /// Also from the body, which must be JSON.
-    Body(&'static Form, fn(&Given, &[u8]) -> Result<Command, Misread>),
-}
-
-/// The named parameters of a request outside its body: named segments of the path, and fields of
-/// the query.
-#[derive(Debug, Default)]
-pub struct Given {
-    pub path: Vec<(String, String)>,
-    pub query: Vec<(String, String)>,
-}
-
-impl Given {
-    fn segment(&self, name: &str) -> &str {
-        self.path.iter().find(|(key, _)| key == name).map_or("", |(_, text)| text)
-    }
-
-    fn name(&self) -> String {
-        self.segment("name").to_owned()
-    }
-
-    /// A field of the query. A repeated field has no defined value.
-    fn field(&self, name: &str) -> Result<Option<&str>, Misread> {
-        let mut all = self.query.iter().filter(|(key, _)| key == name);
-        let first = all.next().map(|(_, text)| &**text);
-        match all.next() {
-            None => Ok(first),
-            Some(_) => Err(Misread::Query(format!("`{name}` is given twice"))),
-        }
-    }
-
-    fn number<T: std::str::FromStr>(&self, name: &str, must: &str) -> Result<Option<T>, Misread> {
-        let wrong = |()| Misread::Query(format!("the query must be such as {must}"));
-        self.field(name)?.map(|text| text.parse().map_err(drop)).transpose().map_err(wrong)
-    }
-}
-
-const LOG: Form =
-    Form { is: "an object", example: r#"{"filter":"debug"}"#, keys: &["filter"], required: 1 };
-
-const ENROLMENT: Form = Form {
-    is: "an object",
-    example: r#"{"name":"office","allow_tcp":["10000-10100"]}"#,
-    keys: &[
-        "name",
-        "allow_tcp",
-        "allow_udp",
-        "allow_http",
-        "allow_tls",
-        "allow_forward",
-        "allow_visit",
-        "allow_shared",
-        "renew",
-    ],
-    required: 1,
-};
-
-const RIGHTS: Form = Form {
-    is: "an object",
-    example: r#"{"allow_tcp":["10000-10100"]}"#,
-    keys: &[
-        "allow_tcp",
-        "allow_udp",
-        "allow_http",
-        "allow_tls",
-        "allow_forward",
-        "allow_visit",
-        "allow_shared",
-    ],
-    required: 0,
-};
-
-const LIMITS: Form = Form {
-    is: "an object",
-    example: r#"{"streams":"100","ports":"none"}"#,
-    keys: &["streams", "new_per_second", "up", "down", "ports", "hosts"],
-    required: 0,
-};
-
-const HOLD: Form = Form {
-    is: "an object",
-    example: r#"{"retry_after":"10m"}"#,
-    keys: &["page", "retry_after"],
-    required: 0,
-};
-
-const INVITATION: Form = Form {
-    is: "an object",
-    example: r#"{"service":"ssh","visitor":"laptop"}"#,
-    keys: &["service", "visitor", "existing"],
-    required: 1,
-};
-
-const LISTS: Form = Form {
-    is: "an object",
-    example: r#"{"publish":["10022=22"],"without":["web"]}"#,
-    keys: &["publish", "options", "forward", "without", "save"],
-    required: 0,
-};
-
-const SPEEDTEST: Form =
-    Form { is: "an object", example: r#"{"millis":5000}"#, keys: &["millis"], required: 1 };
-
-/// The body of `allow`: an [`Order`] without the name.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Rights {
-    allow_tcp: Vec<String>,
-    allow_udp: Vec<String>,
-    allow_http: Vec<String>,
-    allow_tls: Vec<String>,
-    allow_forward: Vec<String>,
-    allow_visit: Vec<String>,
-    allow_shared: bool,
-}
-
-impl Rights {
-    fn of(self, name: String) -> Order {
-        let Self {
-            allow_tcp,
-            allow_udp,
-            allow_http,
-            allow_tls,
-            allow_forward,
-            allow_visit,
-            allow_shared,
-        } = self;
-        Order {
-            name,
-            allow_tcp,
-            allow_udp,
-            allow_forward,
-            allow_http,
-            allow_tls,
-            allow_visit,
-            allow_shared,
-            renew: false,
-        }
-    }
-}
-
-/// The body of `limit`: a [`LimitOrder`] without the name.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Limits {
-    streams: Option<String>,
-    new_per_second: Option<String>,
-    up: Option<String>,
-    down: Option<String>,
-    ports: Option<String>,
-    hosts: Option<String>,
-}
-
-/// The body of `hold`: a [`HoldOrder`] without the name.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Hold {
-    page: Option<String>,
-    retry_after: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Filter {
-    filter: String,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Span {
-    millis: u64,
-}
+use crate::share::ShareOrder;
+use crate::upgrade::UpgradeOrder;
+use crate::visit::InviteOrder;
 
 /// All commands.
 pub const TABLE: &[Entry] = &[
-    plain("status", Method::Get, "/status", |_| Ok(Command::Status)),
-    plain("stop", Method::Post, "/stop", |given| {
-        let now = match given.field("now")? {
-            None | Some("false") => false,
-            Some("true") => true,
-            Some(_) => return Err(Misread::Query("`now` is true or false".to_owned())),
-        };
-        Ok(Command::Stop { now })
-    }),
-    plain("reload", Method::Post, "/reload", |_| Ok(Command::Reload)),
-    plain("configuration", Method::Get, "/config", |_| Ok(Command::Configuration)),
-    body("amend", Method::Patch, "/config", &patch::FORM, |_, body| {
-        let (operations, text) = patch::change(body)?;
-        Ok(Command::Amend { operations, text, tag: None })
-    }),
-    body("foresee", Method::Post, "/config/check", &patch::FORM, |_, body| {
-        let (operations, text) = patch::change(body)?;
-        Ok(Command::Foresee { operations, text })
-    }),
-    plain("undo", Method::Post, "/config/undo", |_| Ok(Command::Undo)),
-    body("enroll", Method::Post, "/enrolments", &ENROLMENT, |_, body| {
-        ENROLMENT.object(body).map(Command::Enroll)
-    }),
-    plain("revoke", Method::Delete, "/enrolments/{name}", |given| {
-        Ok(Command::Revoke { name: given.name() })
-    }),
-    plain("clients", Method::Get, "/clients", |_| Ok(Command::Clients)),
-    plain("client", Method::Get, "/clients/{name}", |given| {
-        Ok(Command::Client { name: given.name() })
-    }),
-    body("allow", Method::Post, "/clients/{name}/rights", &RIGHTS, |given, body| {
-        let rights: Rights = RIGHTS.object(body)?;
-        Ok(Command::Allow(rights.of(given.name())))
-    }),
-    body("deny", Method::Delete, "/clients/{name}/rights", &RIGHTS, |given, body| {
-        let rights: Rights = RIGHTS.object(body)?;
-        Ok(Command::Deny(rights.of(given.name())))
-    }),
-    plain("kick", Method::Delete, "/clients/{name}/session", |given| {
-        Ok(Command::Kick { name: given.name() })
-    }),
-    body("limit", Method::Patch, "/clients/{name}/limits", &LIMITS, |given, body| {
-        let Limits { streams, new_per_second, up, down, ports, hosts } = LIMITS.object(body)?;
-        let name = given.name();
-        Ok(Command::Limit(LimitOrder { name, streams, new_per_second, up, down, ports, hosts }))
-    }),
-    body("hold", Method::Put, "/clients/{name}/hold", &HOLD, |given, body| {
-        let Hold { page, retry_after } = HOLD.object(body)?;
-        Ok(Command::Hold(HoldOrder { name: given.name(), page, retry_after, off: false }))
-    }),
-    plain("hold", Method::Delete, "/clients/{name}/hold", |given| {
-        let (page, retry_after) = (None, None);
-        Ok(Command::Hold(HoldOrder { name: given.name(), page, retry_after, off: true }))
-    }),
-    body("lists", Method::Patch, "/lists", &LISTS, |_, body| {
-        LISTS.object(body).map(Command::Lists)
-    }),
-    plain("requests", Method::Get, "/requests", |given| {
-        let text = |name| given.field(name).map(|text| text.map(str::to_owned));
-        let class = match given.field("status")? {
-            None => None,
-            Some(text) => match text.strip_suffix("xx").map(str::parse::<u8>) {
-                Some(Ok(class @ 1..=5)) => Some(class),
-                Some(_) | None => {
-                    return Err(Misread::Query("`status` is 1xx, 2xx, 3xx, 4xx or 5xx".to_owned()));
-                }
-            },
-        };
-        let since = given.number("since", "since=7, where since is a number")?;
-        let (service, method, path) = (text("service")?, text("method")?, text("path")?);
-        Ok(Command::Requests(RequestFilter { service, method, class, path, since }))
-    }),
-    plain("request", Method::Get, "/requests/{id}", |given| {
-        let secrets = match given.field("secrets")? {
-            None | Some("0" | "false") => false,
-            Some("1" | "true") => true,
-            Some(_) => return Err(Misread::Query("`secrets` is 0 or 1".to_owned())),
-        };
-        Ok(Command::Request { id: request(given)?, secrets })
-    }),
-    plain("replay", Method::Post, "/requests/{id}/replay", |given| {
-        Ok(Command::Replay { id: request(given)? })
-    }),
-    body("invite", Method::Post, "/visitors", &INVITATION, |_, body| {
-        INVITATION.object(body).map(Command::Invite)
-    }),
-    plain("visitors", Method::Get, "/visitors", |_| Ok(Command::Visitors)),
-    plain("uninvite", Method::Delete, "/visitors/{name}", |given| {
-        Ok(Command::Uninvite { visitor: given.name() })
-    }),
-    plain("streams", Method::Get, "/streams", |given| {
-        let must = "service=web&limit=100, where limit is a number";
-        let limit = given.number("limit", must)?.unwrap_or(STREAMS);
-        if limit > STREAMS_MAX {
-            return Err(Misread::Query(format!("limit: at most {STREAMS_MAX}")));
-        }
-        Ok(Command::Streams { service: given.field("service")?.map(str::to_owned), limit })
-    }),
-    plain("kill", Method::Delete, "/streams/{link}/{stream}", |given| {
-        let text = format!("{}/{}", given.segment("link"), given.segment("stream"));
-        let unknown = "no such stream: two numbers name one, with a `u` before that of a flow";
-        let number = text.parse().map_err(|_| Misread::Unknown(unknown))?;
-        let StreamNumber { link, kind, number: stream } = number;
-        Ok(Command::Kill { link, stream, kind })
-    }),
-    plain("reconnect", Method::Post, "/reconnect", |given| {
-        Ok(Command::Reconnect { client: given.field("client")?.map(str::to_owned) })
-    }),
-    plain("log", Method::Get, "/log", |_| Ok(Command::Log { filter: None })),
-    body("log", Method::Put, "/log", &LOG, |_, body| {
-        let Filter { filter } = LOG.object(body)?;
-        Ok(Command::Log { filter: Some(filter) })
-    }),
-    plain("events", Method::Get, "/events", |_| Ok(Command::Events)),
-    plain("ping", Method::Get, "/ping", |given| {
-        let must = "timeout_millis=2000, where timeout_millis is a number";
-        let timeout_millis = given.number("timeout_millis", must)?.unwrap_or(PING_MILLIS);
-        if timeout_millis > PING_MILLIS_MAX {
-            return Err(Misread::Query(format!("timeout_millis: at most {PING_MILLIS_MAX}")));
-        }
-        Ok(Command::Ping { timeout_millis })
-    }),
-    plain("nat", Method::Get, "/nat", |_| Ok(Command::Nat)),
-    plain("test", Method::Post, "/services/{name}/test", |given| {
-        let client = given.field("client")?.map(str::to_owned);
-        Ok(Command::Test { service: given.name(), client })
-    }),
-    body("speedtest", Method::Post, "/speedtest", &SPEEDTEST, |_, body| {
-        let Span { millis } = SPEEDTEST.object(body)?;
-        Ok(Command::Speedtest { millis })
-    }),
-    plain("connect", Method::Post, "/connect", |given| {
-        let must = || Misread::Query("the query must be such as target=127.0.0.1:22".to_owned());
-        Ok(Command::Connect { target: given.field("target")?.ok_or_else(must)?.to_owned() })
-    }),
+    Entry::of::<ReadStatus>(),
+    Entry::of::<Stop>(),
+    Entry::of::<Reload>(),
+    Entry::of::<UpgradeOrder>(),
+    Entry::of::<Restart>(),
+    Entry::of::<OpenConsole>(),
+    Entry::of::<ReadConfig>(),
+    Entry::of::<Amend>(),
+    Entry::of::<Foresee>(),
+    Entry::of::<Undo>(),
+    Entry::of::<Enroll>(),
+    Entry::of::<Revoke>(),
+    Entry::of::<ListClients>(),
+    Entry::of::<ShowClient>(),
+    Entry::of::<Allow>(),
+    Entry::of::<Deny>(),
+    Entry::of::<Kick>(),
+    Entry::of::<LimitOrder>(),
+    Entry::of::<HoldOrder>(),
+    Entry::of::<ListChange>(),
+    Entry::of::<ShareOrder>(),
+    Entry::of::<TestService>(),
+    Entry::of::<InviteOrder>(),
+    Entry::of::<ListVisitors>(),
+    Entry::of::<Uninvite>(),
+    Entry::of::<RequestFilter>(),
+    Entry::of::<ShowRequest>(),
+    Entry::of::<Replay>(),
+    Entry::of::<ListStreams>(),
+    Entry::of::<Kill>(),
+    Entry::of::<Reconnect>(),
+    Entry::of::<Connect>(),
+    Entry::of::<SetLog>(),
+    Entry::of::<FollowEvents>(),
+    Entry::of::<PingLinks>(),
+    Entry::of::<ProbeNat>(),
+    Entry::of::<TestSpeed>(),
 ];
 
-/// The number of a request in a path.
-fn request(given: &Given) -> Result<u64, Misread> {
-    given.segment("id").parse().map_err(|_| Misread::Unknown("no such request: a number names one"))
+/// A command, as the constants of its type describe it.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The name on the control socket: the field `command` of a request.
+    pub name: &'static str,
+    /// The key of the answer on the control socket.
+    pub answer: &'static str,
+    /// What it does.
+    pub help: &'static str,
+    /// The routes in the API.
+    pub routes: &'static [ApiRoute],
+    /// Whether it reports until its sender leaves or the daemon ends.
+    pub is_endless: bool,
+    /// Whether the token of the API that only reads does not permit it.
+    pub is_private: bool,
+    /// Whether the answer is made in one long turn.
+    pub is_long: bool,
+    /// Whether `If-Match` is a field of it.
+    pub has_tag: bool,
+    fields: fn() -> &'static [&'static str],
+    of_line: fn(&[u8]) -> serde_json::Result<Box<dyn AnyCommand>>,
+    of_request: fn(Given<'_>) -> Result<Box<dyn AnyCommand>, Misread>,
 }
 
-const fn plain(
-    name: &'static str,
-    method: Method,
-    path: &'static str,
-    read: fn(&Given) -> Result<Command, Misread>,
-) -> Entry {
-    Entry { name, method, path, reading: Reading::Plain(read) }
+impl Entry {
+    const fn of<C: Command>() -> Self {
+        Self {
+            name: C::NAME,
+            answer: C::ANSWER,
+            help: C::HELP,
+            routes: C::ROUTES,
+            is_endless: C::IS_ENDLESS,
+            is_private: C::IS_PRIVATE,
+            is_long: C::IS_LONG,
+            has_tag: C::HAS_TAG,
+            fields: fields_of::<C>,
+            of_line: |line| Ok(Box::new(line::fields::<C>(line)?)),
+            of_request: |given| Ok(Box::new(C::read(given)?)),
+        }
+    }
+
+    /// The names of its fields.
+    pub fn fields(&self) -> &'static [&'static str] {
+        (self.fields)()
+    }
+
+    /// Reads a request of the API.
+    ///
+    /// # Errors
+    /// The request is not in order. The message says what would be right.
+    pub fn read(&self, given: Given<'_>) -> Result<Box<dyn AnyCommand>, Misread> {
+        (self.of_request)(given)
+    }
 }
 
-const fn body(
-    name: &'static str,
-    method: Method,
-    path: &'static str,
-    form: &'static Form,
-    read: fn(&Given, &[u8]) -> Result<Command, Misread>,
-) -> Entry {
-    Entry { name, method, path, reading: Reading::Body(form, read) }
+/// A command of any type.
+pub trait AnyCommand: Any + Send + Sync {
+    /// Carries the command out. The result is the line of the control socket.
+    fn line<'a>(&'a self, cx: &'a Context<'a>) -> SendFuture<'a, anyhow::Result<Vec<u8>>>;
+
+    /// Carries the command out. The result is the response of the API.
+    fn response<'a>(&'a self, cx: &'a Context<'a>) -> SendFuture<'a, anyhow::Result<ApiResponse>>;
+
+    /// The line of the request.
+    ///
+    /// # Errors
+    /// A field is no JSON.
+    fn request(&self) -> serde_json::Result<Vec<u8>>;
+}
+
+impl dyn AnyCommand {
+    /// The command, if its type is `C`.
+    pub fn of_type<C: Command>(&self) -> Option<&C> {
+        (self as &dyn Any).downcast_ref()
+    }
+}
+
+impl<C: Command> AnyCommand for C {
+    fn line<'a>(&'a self, cx: &'a Context<'a>) -> SendFuture<'a, anyhow::Result<Vec<u8>>> {
+        Box::pin(async move { Ok(C::line(&self.run(cx).await?)?) })
+    }
+
+    fn response<'a>(&'a self, cx: &'a Context<'a>) -> SendFuture<'a, anyhow::Result<ApiResponse>> {
+        Box::pin(async move { Ok(Command::response(self, &self.run(cx).await?)?) })
+    }
+
+    fn request(&self) -> serde_json::Result<Vec<u8>> {
+        line::request(self)
+    }
+}
+
+/// Why a line of the control socket is not understood. The messages of the JSON library name types
+/// of this program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotUnderstood {
+    #[error("not understood: {EXAMPLE}")]
+    NoRequest,
+    #[error(
+        "the daemon, of version {}, does not know the command `{}`; after an update, restart the \
+         daemon", env!("CARGO_PKG_VERSION"), brief(.0)
+    )]
+    Unknown(String),
+    #[error("the command `{0}` lacks a field, or a field has a wrong value; {EXAMPLE}")]
+    Fields(&'static str),
+}
+
+const EXAMPLE: &str = r#"a request is one line with a JSON object such as {"command":"status"}"#;
+
+/// Reads a request of the control socket.
+///
+/// # Errors
+/// It is no request, or one of another version.
+pub fn read_line(line: &[u8]) -> Result<Box<dyn AnyCommand>, NotUnderstood> {
+    let name = line::name_of(line).ok_or(NotUnderstood::NoRequest)?;
+    let Some(entry) = TABLE.iter().find(|entry| entry.name == name) else {
+        return Err(NotUnderstood::Unknown(name));
+    };
+    (entry.of_line)(line).map_err(|_| NotUnderstood::Fields(entry.name))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::HashSet;
 
-    /// The JSON library lists the commands in its message about an unknown one.
-    fn commands() -> Vec<String> {
-        let unknown = serde_json::from_str::<Command>(r#"{"command":"?"}"#).unwrap_err();
-        let text = unknown.to_string();
-        text.split('`').skip(3).step_by(2).map(str::to_owned).collect()
-    }
+    use super::*;
 
     /// The commands of the control socket alone: they start programs, or let somebody in.
     const NOT_IN_API: [&str; 4] = ["console", "restart", "share", "upgrade"];
 
-    #[test]
-    fn the_control_socket_and_the_api_have_the_same_commands() {
-        let mut commands = commands();
-        assert!(NOT_IN_API.iter().all(|name| commands.iter().any(|known| known == name)));
-        commands.retain(|name| !NOT_IN_API.contains(&name.as_str()));
-        assert!(commands.len() > 15, "{commands:?}");
-        for command in &commands {
-            assert!(TABLE.iter().any(|entry| entry.name == command), "{command} is not in the API");
-        }
-        for entry in TABLE {
-            assert!(
-                commands.iter().any(|name| name == entry.name),
-                "{} has no command",
-                entry.name
-            );
-        }
-        let places: std::collections::HashSet<_> =
-            TABLE.iter().map(|entry| (entry.method.name(), entry.path)).collect();
-        assert_eq!(places.len(), TABLE.len(), "two commands have one place");
+    fn routes() -> impl Iterator<Item = (&'static Entry, &'static ApiRoute)> {
+        TABLE.iter().flat_map(|entry| entry.routes.iter().map(move |route| (entry, route)))
     }
 
     #[test]
-    fn a_request_of_the_api_is_the_command_of_its_row() {
-        let given = Given {
+    fn the_control_socket_and_the_api_have_the_same_commands() {
+        assert!(TABLE.len() > 15);
+        for entry in TABLE {
+            let is_in_api = !NOT_IN_API.contains(&entry.name);
+            assert_eq!(!entry.routes.is_empty(), is_in_api, "{}", entry.name);
+            assert!(!entry.help.is_empty() && !entry.help.ends_with('.'), "{}", entry.name);
+        }
+        let names: HashSet<_> = TABLE.iter().map(|entry| entry.name).collect();
+        assert_eq!(names.len(), TABLE.len(), "two commands have one name");
+        let all: HashSet<_> = routes().map(|(_, at)| (at.method.name(), at.path)).collect();
+        assert_eq!(all.len(), routes().count(), "two commands have one route");
+    }
+
+    #[test]
+    fn a_request_of_the_api_is_the_command_of_its_row_and_so_is_its_line() {
+        let given = |route: &'static ApiRoute, body: &'static str| Given {
+            route,
             path: ["name", "link", "stream", "id"]
                 .map(|key| (key.to_owned(), "7".to_owned()))
-                .into(),
+                .into_iter()
+                .filter(|(key, _)| route.path.contains(&format!("{{{key}}}")))
+                .collect(),
             query: vec![("target".to_owned(), "a:1".to_owned())],
+            body: body.as_bytes(),
         };
-        for entry in TABLE {
-            let command = match entry.reading {
-                Reading::Plain(read) => read(&given),
-                Reading::Body(form, read) => {
-                    assert!(form.keys.iter().all(|key| !key.is_empty()));
-                    if !["amend", "foresee"].contains(&entry.name) {
-                        let array = read(&given, b"[null, null]").unwrap_err();
-                        assert_eq!(array, Misread::Data(form.must()), "{}", entry.name);
-                    }
-                    read(&given, form.example.as_bytes())
-                }
-            };
-            let json = serde_json::to_value(command.unwrap()).unwrap();
-            assert_eq!(json["command"], entry.name);
+        for (entry, route) in routes() {
+            if let Some(form) = route.body
+                && !["amend", "foresee"].contains(&entry.name)
+            {
+                let array = entry.read(given(route, "[null, null]")).err();
+                assert_eq!(array, Some(Misread::Data(form.must())), "{}", entry.name);
+                let known = |key: &&&str| entry.fields().contains(*key);
+                assert!(form.required.iter().chain(form.without).all(|key| known(&key)));
+            }
+            let read = entry.read(given(route, route.body.map_or("", |form| form.example)));
+            let line = read.unwrap_or_else(|why| panic!("{}: {why}", entry.name)).request();
+            let line = line.unwrap();
+            let start = format!("{{\"command\":\"{}\"", entry.name);
+            assert!(line.starts_with(start.as_bytes()), "{}", String::from_utf8_lossy(&line));
+            let again = read_line(&line).unwrap_or_else(|why| panic!("{why}"));
+            assert_eq!(again.request().unwrap(), line);
         }
-        let ping = TABLE.iter().find(|entry| entry.name == "ping").unwrap();
-        let Reading::Plain(read) = ping.reading else { panic!("a ping has no body") };
+        let (ping, route) = routes().find(|(entry, _)| entry.name == "ping").unwrap();
         for (millis, is_right) in [("10000", true), ("10001", false)] {
             let query = vec![("timeout_millis".to_owned(), millis.to_owned())];
-            assert_eq!(read(&Given { query, ..Given::default() }).is_ok(), is_right, "{millis}");
+            let read = ping.read(Given { query, ..given(route, "") });
+            assert_eq!(read.is_ok(), is_right, "{millis}");
         }
+        let (connect, route) = routes().find(|(entry, _)| entry.name == "connect").unwrap();
         let twice = [("target", "a:1"), ("target", "b:1")];
         let query = twice.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
-        let given = Given { query, ..Given::default() };
-        assert_eq!(given.field("target"), Err(Misread::Query("`target` is given twice".into())));
+        let read = connect.read(Given { query, ..given(route, "") });
+        assert_eq!(read.err(), Some(Misread::Query("`target` is given twice".into())));
     }
 }

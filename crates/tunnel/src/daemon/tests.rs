@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 
+use ops::command::{ReadStatus, Stop};
 use ops::status::{DaemonState, Status};
 use ops::{Certificates, Daemon, Foreseen, Reloaded, SendFuture, Settings};
 use tokio::sync::Notify;
@@ -96,9 +97,9 @@ async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
         role.up.notified().await;
         let talk = tokio::task::spawn_blocking(move || {
             let connect = || control::Instance::connect(&asked).unwrap();
-            let before = control::status(&connect()).unwrap();
-            connect().begin_stop(false).unwrap();
-            (before, control::status(&connect()).unwrap())
+            let before = control::ask(&connect(), ReadStatus {}).unwrap();
+            control::ask(&connect(), Stop { now: false }).unwrap();
+            (before, control::ask(&connect(), ReadStatus {}).unwrap())
         });
         let (before, after) = talk.await.unwrap();
         role.drained.notify_one();

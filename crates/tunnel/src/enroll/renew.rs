@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use config::ClientConfig;
 use config::edit::{Action, Operation, Value};
 use control::Instance;
+use ops::command::ReadStatus;
 use ops::enrol::Code;
 use ops::state::{Places, Room};
 use ops::term::Waiting;
@@ -93,7 +94,7 @@ fn find(path: &Path, config: &ClientConfig, args: &ClientArgs) -> Option<(u32, I
     let given = args.daemon.control.clone();
     let place = given.or_else(|| Some(control_of(path).ok()?.path));
     let is_it = |place: &Path| {
-        let status = control::status(&Instance::connect(place).ok()?).ok()?;
+        let status = control::ask(&Instance::connect(place).ok()?, ReadStatus {}).ok()?;
         let is_own = status.role == Role::Client && status.name == config.name;
         Some((is_own.then_some(status.pid)?, Instance::connect(place).ok()?))
     };

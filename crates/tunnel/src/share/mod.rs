@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, bail};
 use config::Moment;
 use control::Instance;
-use ops::command::Answer;
+use ops::command::{News, OpenConsole, ReadStatus};
 use ops::lists::{Pair, ServiceOptions};
 use ops::share::{ShareOrder, Shared, Visit, open_password};
 use ops::status::{SessionState, bytes};
@@ -117,7 +117,7 @@ fn await_server(instance: &Instance, mut own: Option<&mut OwnClient>) -> anyhow:
     let last = Instant::now() + PATIENCE;
     let mut is_told = false;
     loop {
-        let status = control::status(instance)?;
+        let status = control::ask(instance, ReadStatus {})?;
         let Some(session) = status.sessions.first() else { return Ok(()) };
         let state = session.state.state();
         match state {
@@ -224,13 +224,13 @@ impl Sharing<'_> {
             let (only, no_requests) = (what.only.clone(), self.args.no_requests);
             let order = ShareOrder { publish, options, only, no_requests };
             let mut is_shared = false;
-            let outcome = control::share(instance, order, |answer| {
-                if let Answer::Shared(shared) = &answer {
+            let outcome = control::follow(instance, order, |news| {
+                if let News::Shared(shared) = &news {
                     is_shared = true;
                     self.place = Some((place.clone(), word.clone()));
                     self.tell_shared(shared, what, &refused)?;
                 } else {
-                    self.tell(&answer)?;
+                    self.tell(&news)?;
                 }
                 Ok(!self.is_over())
             });
@@ -238,7 +238,7 @@ impl Sharing<'_> {
                 Err(why) if !is_shared && !is_of_person(&why) && n + 1 < tried.len() => {
                     refused.push(format!("{why:#}"));
                 }
-                outcome => return outcome,
+                outcome => return outcome.map(drop),
             }
         }
         Ok(())
@@ -256,7 +256,7 @@ impl Sharing<'_> {
         if self.args.json {
             self.is_told = true;
             warning.iter().for_each(term::err);
-            term::out(serde_json::to_string(&Answer::Shared(shared.clone()))?)?;
+            term::out(serde_json::to_string(&News::Shared(shared.clone()))?)?;
             return Ok(());
         }
         if std::mem::replace(&mut self.is_told, true) {
@@ -299,7 +299,7 @@ impl Sharing<'_> {
             None => find_role(&self.args.which, Role::Client),
         };
         // A link that is written to a file would not be read within the minute of its validity.
-        let link = stderr().is_terminal().then(|| control::console(&instance?));
+        let link = stderr().is_terminal().then(|| control::ask(&instance?, OpenConsole {}));
         if let Some(Ok(ConsoleLink { url, valid_seconds })) = link {
             term::err(format_args!("requests: {url} (good once, for {valid_seconds} s)"));
             return;
@@ -313,16 +313,16 @@ impl Sharing<'_> {
     }
 
     /// Reports the action of a visitor.
-    fn tell(&mut self, answer: &Answer) -> anyhow::Result<()> {
-        if self.args.json && *answer != Answer::Ok {
-            term::out(serde_json::to_string(answer)?)?;
+    fn tell(&mut self, news: &News) -> anyhow::Result<()> {
+        if self.args.json && *news != News::Ok {
+            term::out(serde_json::to_string(news)?)?;
         }
-        if let Answer::Visit(visit) = answer {
+        if let News::Visit(visit) = news {
             if !self.args.json {
                 term::out(line(visit, SystemTime::now()))?;
             }
             self.is_over |= self.args.once && is_last(visit);
-        } else if let Answer::Lost(count) = answer
+        } else if let News::Lost(count) = news
             && !self.args.json
         {
             term::err(format_args!("{} not shown", term::count(*count, "visit")));

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use control::Instance;
+use ops::command::Stop;
 use ops::state::Places;
 
 use crate::cli::ShareArgs;
@@ -85,7 +86,8 @@ impl OwnClient {
 
     /// Ends the client once its visitors have received their bytes, or after its `drain_timeout`.
     pub(super) fn drain(&mut self) {
-        let begun = Instance::connect(&self.socket).and_then(|one| one.begin_stop(false));
+        let begun =
+            Instance::connect(&self.socket).and_then(|one| control::ask(&one, Stop { now: false }));
         if begun.is_ok() {
             drop(self.process.wait());
         }
@@ -103,7 +105,8 @@ impl OwnClient {
 impl Drop for OwnClient {
     fn drop(&mut self) {
         // After the share has ended, nothing is left to drain.
-        let stopped = Instance::connect(&self.socket).and_then(|one| one.begin_stop(true));
+        let stopped =
+            Instance::connect(&self.socket).and_then(|one| control::ask(&one, Stop { now: true }));
         if stopped.is_err() {
             drop(self.process.kill());
         }

@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use control::{ControlSocket, Instance, SocketPath};
 use logging::AUDIT;
+use ops::command::{ReadStatus, Reload};
 use ops::revision::{Checked, NewConfig};
 use ops::shown::{self, Shown};
 use ops::state::Places;
@@ -280,9 +281,9 @@ impl Supervisor {
         self.keep(new);
         for (name, (pid, socket)) in asked {
             let ask = move || -> anyhow::Result<Reloaded> {
-                let status = control::status(&Instance::connect(&socket)?)?;
+                let status = control::ask(&Instance::connect(&socket)?, ReadStatus {})?;
                 ensure!(status.pid == pid, "another process answers");
-                control::reload(&Instance::connect(&socket)?)
+                control::ask(&Instance::connect(&socket)?, Reload {})
             };
             match tokio::task::spawn_blocking(ask).await? {
                 Ok(one) => add(&mut reloaded, &name, one),

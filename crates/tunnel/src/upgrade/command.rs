@@ -25,7 +25,7 @@ pub(crate) fn upgrade(args: &UpgradeArgs) -> anyhow::Result<()> {
         term::err("upgrading: the new process reads its configuration and checks itself");
     }
     let waiting = Waiting::begin("waiting for the new process");
-    let upgraded = control::upgrade(&instance, order);
+    let upgraded = control::ask(&instance, order);
     drop(waiting);
     match upgraded? {
         Some(upgraded) => tell(&upgraded, args.json),
@@ -43,7 +43,7 @@ fn upgrade_all(order: &UpgradeOrder, json: bool) -> anyhow::Result<()> {
     for path in &found.live {
         let waiting = Waiting::begin(&format!("upgrading the daemon of {}", path.display()));
         let upgraded =
-            Instance::connect(path).and_then(|instance| control::upgrade(&instance, order.clone()));
+            Instance::connect(path).and_then(|instance| control::ask(&instance, order.clone()));
         drop(waiting);
         match upgraded {
             Ok(None) => {}

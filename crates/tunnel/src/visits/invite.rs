@@ -1,6 +1,7 @@
 //! The side of the client that provides the private service: makes codes, lists the visitors that
 //! were invited by codes, and revokes them.
 
+use ops::command::{ListVisitors, Uninvite};
 use ops::visit::{Invitation, InviteOrder, InvitedVisitor};
 use ops::{Role, term};
 
@@ -19,14 +20,14 @@ pub(crate) fn command(args: &VisitArgs) -> anyhow::Result<Option<ClientArgs>> {
     if let Some(visitor) = &args.revoke {
         revoke(&instance, visitor, args.json)?;
     } else if args.list {
-        list(&control::visitors(&instance)?, args.json)?;
+        list(&control::ask(&instance, ListVisitors {})?, args.json)?;
     } else {
         let order = InviteOrder {
             service: args.new.clone().unwrap_or_default(),
             visitor: args.existing.clone().or_else(|| args.name.clone()),
             existing: args.existing.is_some(),
         };
-        let invitation = control::invite(&instance, order)?;
+        let invitation = control::ask(&instance, order)?;
         if args.json {
             term::out(serde_json::to_string_pretty(&invitation)?)?;
         } else {
@@ -85,7 +86,7 @@ fn list(visitors: &[InvitedVisitor], json: bool) -> anyhow::Result<()> {
 }
 
 fn revoke(instance: &control::Instance, visitor: &str, json: bool) -> anyhow::Result<()> {
-    let done = control::uninvite(instance, visitor.to_owned())?;
+    let done = control::ask(instance, Uninvite { visitor: visitor.to_owned() })?;
     if done.services.is_empty() {
         anyhow::bail!("no visitor `{visitor}` came by a code (hint: tunnel visit --list)");
     }

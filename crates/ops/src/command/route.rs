@@ -1,0 +1,126 @@
+//! The routes of a command in the API, and what a request on a route gives.
+
+use serde::de::DeserializeOwned;
+
+use super::form::{Form, Misread, fields_of, read_texts};
+
+/// The method of a request (RFC 9110 section 9). `Get` changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Post,
+    Put,
+    Patch,
+    Delete,
+}
+
+impl Method {
+    /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// A method and a path of the API.
+#[derive(Clone, Copy, Debug)]
+pub struct ApiRoute {
+    pub method: Method,
+    /// The path below `/api/v1`. A segment `{name}` is the field `name` of the command.
+    pub path: &'static str,
+    /// The form of the body, which has the other fields. `None`: the query has them.
+    pub body: Option<Form>,
+    /// The example of a right query, for the refusal of a wrong one.
+    pub query: &'static str,
+}
+
+impl ApiRoute {
+    pub const fn new(method: Method, path: &'static str) -> Self {
+        Self { method, path, body: None, query: "" }
+    }
+
+    /// The route with a body of this form.
+    #[must_use]
+    pub const fn body(self, form: Form) -> Self {
+        Self { body: Some(form), ..self }
+    }
+
+    /// The route with an example of a right query.
+    #[must_use]
+    pub const fn query(self, query: &'static str) -> Self {
+        Self { query, ..self }
+    }
+}
+
+/// What a request on a route gives.
+#[derive(Debug)]
+pub struct Given<'a> {
+    pub route: &'static ApiRoute,
+    /// The named segments of the path.
+    pub path: Vec<(String, String)>,
+    pub query: Vec<(String, String)>,
+    pub body: &'a [u8],
+}
+
+impl Given<'_> {
+    /// A named segment of the path, or a text of [`Self::set`].
+    pub(super) fn segment(&self, name: &str) -> &str {
+        self.path.iter().find(|(key, _)| key == name).map_or("", |(_, text)| text)
+    }
+
+    /// A field of the query. A repeated field has no defined value.
+    pub(super) fn field(&self, name: &str) -> Result<Option<&str>, Misread> {
+        let mut all = self.query.iter().filter(|(key, _)| key == name);
+        let first = all.next().map(|(_, text)| &**text);
+        match all.next() {
+            None => Ok(first),
+            Some(_) => Err(Misread::Query(format!("`{name}` is given twice"))),
+        }
+    }
+
+    /// Sets a field of the command, as a segment of the path does.
+    pub fn set(&mut self, name: &str, text: &str) {
+        self.path.push((name.to_owned(), text.to_owned()));
+    }
+
+    /// Gives a segment of the path to a field of another name.
+    pub(super) fn rename(&mut self, segment: &str, field: &str) {
+        for (name, _) in self.path.iter_mut().filter(|(name, _)| name == segment) {
+            field.clone_into(name);
+        }
+    }
+
+    /// Reads the command by the names of its fields. Other fields of the query are ignored.
+    ///
+    /// # Errors
+    /// A field is wrong, missing or given twice, or the body has an unknown key.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Misread> {
+        let fields = fields_of::<T>();
+        if let Some(form) = self.route.body {
+            return form.read(self.body, &self.path);
+        }
+        for name in fields {
+            self.field(name)?;
+        }
+        let all = self.path.iter().chain(&self.query);
+        let known = all.filter(|(name, _)| fields.contains(&name.as_str()));
+        read_texts(known.map(|(name, text)| (name.as_str(), text.as_str())), self.route.query)
+    }
+
+    /// As [`Self::read`], with a text for a field that the query lacks.
+    pub(super) fn read_or<T: DeserializeOwned>(
+        &mut self,
+        name: &str,
+        text: &str,
+    ) -> Result<T, Misread> {
+        if self.field(name)?.is_none() {
+            self.set(name, text);
+        }
+        self.read()
+    }
+}
