@@ -62,8 +62,9 @@ const OPENAPI: &str = include_str!("openapi.json");
 
 /// Builds the router with all routes, the guard and the body limit.
 pub(super) fn app(api: Api, guard: Guard) -> Router {
-    let all =
-        command::TABLE.iter().flat_map(|entry| entry.routes.iter().map(move |at| (entry, at)));
+    let all = command::TABLE
+        .iter()
+        .flat_map(|entry| entry.about.routes.iter().map(move |at| (entry, at)));
     let commands =
         all.fold(Router::new(), |router, (entry, at)| router.route(at.path, route(entry, at)));
     Router::new()
@@ -119,7 +120,7 @@ fn route(entry: &'static Entry, route: &'static ApiRoute) -> MethodRouter<Api> {
 async fn answer(entry: &Entry, api: &Api, mut given: Given<'_>, mut request: Request) -> Response {
     let is_reader = matches!(request.extensions().get::<Caller>(), Some(Caller::Reader));
     let topics = topics(&given);
-    let if_match = request.headers().get(IF_MATCH).filter(|_| entry.has_tag);
+    let if_match = request.headers().get(IF_MATCH).filter(|_| entry.about.has_tag);
     let tag = if_match.map(one_tag);
     if let Some(Some(tag)) = &tag {
         given.set("tag", tag);
@@ -140,7 +141,7 @@ async fn answer(entry: &Entry, api: &Api, mut given: Given<'_>, mut request: Req
         let why = "the If-Match field must have one tag, as the ETag field of /config";
         return problem(StatusCode::BAD_REQUEST, why);
     }
-    if entry.is_private && is_reader {
+    if entry.about.is_private && is_reader {
         return not_for_readers();
     }
     if let Some(command) = command.of_type::<Connect>() {
@@ -153,11 +154,11 @@ async fn answer(entry: &Entry, api: &Api, mut given: Given<'_>, mut request: Req
         Some(Ok(topics)) => return live::answer(&api.live, &api.daemon, topics),
         Some(Err(why)) => return problem(StatusCode::BAD_REQUEST, &why),
     }
-    if entry.is_long {
+    if entry.about.is_long {
         return at_length(api, command).await;
     }
     let (news, mut inbox) = mpsc::channel(1);
-    if route.method == Method::Get && !entry.is_endless {
+    if route.method == Method::Get && !entry.about.is_endless {
         // A query ends with the connection of the request.
         return outcome(command.response(&api.context(news)).await);
     }
@@ -405,7 +406,7 @@ mod tests {
     fn the_document_has_the_routes_of_all_commands_with_their_fields() {
         let document: Value = serde_json::from_str(OPENAPI).unwrap();
         for entry in command::TABLE {
-            for route in entry.routes {
+            for route in entry.about.routes {
                 let at = format!("{} {}", route.method.name(), route.path);
                 let path = &document["paths"][format!("/api/v1{}", route.path)];
                 let operation = &path[route.method.name().to_ascii_lowercase()];

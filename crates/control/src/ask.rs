@@ -126,7 +126,7 @@ fn follow_if<C: Command>(
         if lines.buffer().is_empty() {
             wait()?;
         }
-        if C::IS_ENDLESS && is_heard && lines.fill_buf()?.is_empty() {
+        if C::ABOUT.is_endless && is_heard && lines.fill_buf()?.is_empty() {
             return Ok(None);
         }
         is_heard = true;

@@ -5,23 +5,22 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use control::{self, Instance};
+use ops::WrongConfig;
 use ops::clients::{HOLD_PAGE_MAX, HoldOrder, LimitOrder, render, render_details};
 use ops::command::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient};
 use ops::enrol::Order;
 use ops::qr;
 use ops::term::{self, Screen};
-use ops::{Role, WrongConfig};
 
-use crate::cli::{ClientsArgs, ClientsCommand, EnrollArgs, HoldArgs, LimitArgs, RightsArgs};
-use crate::instances::find_role;
+use crate::cli::{ClientsArgs, ClientsCommand, EnrollArgs, HoldArgs, LimitArgs, RightsArgs, Which};
+use crate::instances::ask;
 
 /// Prints an enrolment code for a new client or for the new token of an enrolled client, or removes
 /// a client that was enrolled by a code.
 pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     let EnrollArgs { name, allow_forward, server, renew, revoke: out, which, json, .. } = args;
     if let Some(name) = out {
-        return revoke(&find_role(which, Role::Server)?, name, *json);
+        return revoke(which, name, *json);
     }
     let ports = [args.allow_tcp.as_slice(), &args.allow_udp];
     let (http, tls, visit) = (&args.allow_http, &args.allow_tls, &args.allow_visit);
@@ -39,7 +38,7 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
                 .with_hosts(http, tls)
         },
     };
-    let opened = control::ask(&find_role(which, Role::Server)?, Enroll(order.clone()))?;
+    let opened = ask(which, Enroll(order.clone()))?;
     if *json {
         term::out(serde_json::to_string_pretty(&opened.code(&order, server).shown())?)?;
     } else {
@@ -57,8 +56,8 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn revoke(instance: &Instance, name: &str, json: bool) -> anyhow::Result<()> {
-    if !control::ask(instance, Revoke { name: name.to_owned() })? {
+fn revoke(which: &Which, name: &str, json: bool) -> anyhow::Result<()> {
+    if !ask(which, Revoke { name: name.to_owned() })? {
         bail!("no client `{name}` has come in by a code");
     }
     if json {
@@ -71,14 +70,14 @@ fn revoke(instance: &Instance, name: &str, json: bool) -> anyhow::Result<()> {
 
 /// Adds rights to a client, and prints all its rights.
 pub(crate) fn allow(args: &RightsArgs) -> anyhow::Result<()> {
-    let all = control::ask(&find_role(&args.which, Role::Server)?, Allow(order_of(args)))?;
+    let all = ask(&args.which, Allow(order_of(args)))?;
     term::out(format_args!("client `{}` {all}", args.name))?;
     Ok(())
 }
 
 /// Removes rights from a client, and prints the remaining rights.
 pub(crate) fn deny(args: &RightsArgs) -> anyhow::Result<()> {
-    let left = control::ask(&find_role(&args.which, Role::Server)?, Deny(order_of(args)))?;
+    let left = ask(&args.which, Deny(order_of(args)))?;
     term::out(format_args!("client `{}` {left}", args.name))?;
     Ok(())
 }
@@ -102,40 +101,26 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
     let ClientsArgs { command, which, json, wide } = args;
     match command {
         None => {
-            let clients = control::ask(&find_role(which, Role::Server)?, ListClients {})?;
-            if *json {
-                term::out(serde_json::to_string_pretty(&clients)?)?;
-            } else {
-                render(&clients, Screen::of_stdout(*wide)).show("", "")?;
-            }
-            Ok(())
+            let clients = ask(which, ListClients {})?;
+            term::show(&clients, *json, |clients| render(clients, Screen::of_stdout(*wide)))
         }
         Some(ClientsCommand::Show { name, which, json, wide }) => {
-            let Some(client) =
-                control::ask(&find_role(which, Role::Server)?, ShowClient { name: name.clone() })?
-            else {
+            let Some(client) = ask(which, ShowClient { name: name.clone() })? else {
                 bail!("the server knows no client `{name}` (hint: `tunnel clients` lists all)");
             };
-            if *json {
-                term::out(serde_json::to_string_pretty(&client)?)?;
-            } else {
-                render_details(&client, Screen::of_stdout(*wide)).show("", "")?;
-            }
-            Ok(())
+            term::show(&client, *json, |client| render_details(client, Screen::of_stdout(*wide)))
         }
         Some(ClientsCommand::Allow(args)) => allow(args),
         Some(ClientsCommand::Limit(args)) => limit(args),
         Some(ClientsCommand::Hold(args)) => hold(args),
         Some(ClientsCommand::Kick { name, which }) => {
-            if !control::ask(&find_role(which, Role::Server)?, Kick { name: name.clone() })? {
+            if !ask(which, Kick { name: name.clone() })? {
                 bail!("no client `{name}` is connected");
             }
             term::out(format_args!("client {name} is disconnected, and may log in again"))?;
             Ok(())
         }
-        Some(ClientsCommand::Revoke { name, which }) => {
-            revoke(&find_role(which, Role::Server)?, name, false)
-        }
+        Some(ClientsCommand::Revoke { name, which }) => revoke(which, name, false),
     }
 }
 
@@ -149,7 +134,7 @@ fn hold(args: &HoldArgs) -> anyhow::Result<()> {
         off: *off,
     };
     order.retry_after()?;
-    match control::ask(&find_role(which, Role::Server)?, order)? {
+    match ask(which, order)? {
         Some(held) => term::out(format_args!("client `{name}` is on hold {held}"))?,
         None => term::out(format_args!("client `{name}` is not on hold any more"))?,
     }
@@ -187,9 +172,6 @@ fn limit(args: &LimitArgs) -> anyhow::Result<()> {
         ports: ports.clone(),
         hosts: hosts.clone(),
     };
-    term::out(format_args!(
-        "client `{name}`: {}",
-        control::ask(&find_role(which, Role::Server)?, order)?
-    ))?;
+    term::out(format_args!("client `{name}`: {}", ask(which, order)?))?;
     Ok(())
 }

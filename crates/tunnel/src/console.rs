@@ -29,7 +29,7 @@ the file, make the token, and restart the daemon)
 
 /// Prints a link, and opens it in a browser if there is one.
 pub(crate) fn console(args: &ConsoleArgs) -> anyhow::Result<()> {
-    let link = control::ask(&instances::find(&args.which)?, OpenConsole {})?;
+    let link = instances::ask(&args.which, OpenConsole {})?;
     if args.json {
         term::out(serde_json::to_string_pretty(&link)?)?;
         return Ok(());

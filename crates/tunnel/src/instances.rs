@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use control::{self, Denied, Found, Instance};
-use ops::command::{Kill, ListStreams, ReadStatus, Reconnect, Reload, Restart, SetLog, Stopping};
+use ops::command::{
+    Command, Kill, ListStreams, ReadStatus, Reconnect, Reload, Restart, SetLog, Stopping,
+};
 use ops::events::Heard;
 use ops::state::Places;
-use ops::status::{Rates, Status, duration, render, render_left, render_streams};
+use ops::status::{Rates, Status, Streams, duration, render, render_left, render_streams};
 use ops::term::{self, Screen, Waiting};
 use ops::{Reconnected, Reloaded, Role};
 
@@ -23,12 +25,7 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 /// Prints the status of the daemon.
 pub(crate) fn status(which: &Which, json: bool, wide: bool) -> anyhow::Result<()> {
     let status = full_status(&find_supervisor(which)?)?;
-    if json {
-        term::out(serde_json::to_string_pretty(&status)?)?;
-    } else {
-        render(&status, None, Screen::of_stdout(wide)).show("", "")?;
-    }
-    Ok(())
+    term::show(&status, json, |status| render(status, None, Screen::of_stdout(wide)))
 }
 
 /// Prints the status of the daemon once per interval `every`. Ends when the daemon no longer
@@ -64,16 +61,10 @@ pub(crate) fn watch(which: &Which, json: bool, wide: bool, every: Duration) -> a
 pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
     let instance = find(&args.which)?;
     if args.kill.is_empty() {
-        let streams = control::ask(
-            &instance,
-            ListStreams { service: args.service.clone(), limit: args.limit },
-        )?;
-        if args.json {
-            term::out(serde_json::to_string_pretty(&streams)?)?;
-        } else {
-            render_streams(&streams, Screen::of_stdout(args.wide)).show("", "")?;
-        }
-        return Ok(());
+        let all = ListStreams { service: args.service.clone(), limit: args.limit };
+        let streams = control::ask(&instance, all)?;
+        let draw = |streams: &Streams| render_streams(streams, Screen::of_stdout(args.wide));
+        return term::show(&streams, args.json, draw);
     }
     let (mut unknown, mut printed) = (Vec::new(), Ok(()));
     for &number in &args.kill {
@@ -92,7 +83,7 @@ pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
 
 /// Sets the log filter of the daemon, if a level is given, and prints the filter in force.
 pub(crate) fn log(which: &Which, level: Option<String>) -> anyhow::Result<()> {
-    term::out(control::ask(&find(which)?, SetLog { filter: level })?.filter)?;
+    term::out(ask(which, SetLog { filter: level })?.filter)?;
     Ok(())
 }
 
@@ -113,34 +104,29 @@ pub(crate) fn reload(which: &Which, json: bool) -> anyhow::Result<()> {
 
 /// Makes a daemon reload its configuration.
 pub(crate) fn reloaded(instance: &Instance) -> anyhow::Result<Reloaded> {
-    let what = "waiting for the daemon to apply the configuration";
-    Waiting::during(what, || control::ask(instance, Reload {}))
+    let _waiting = Waiting::begin("waiting for the daemon to apply the configuration");
+    control::ask(instance, Reload {})
 }
 
 /// Prints the outcome of a change. An item that is not in force is an error.
 pub(crate) fn tell(reloaded: &Reloaded, json: bool) -> anyhow::Result<()> {
     if json {
         term::out(serde_json::to_string_pretty(reloaded)?)?;
-        return not_in_force(reloaded);
+    } else {
+        for warning in &reloaded.warnings {
+            term::err(format_args!("warning: {warning}"));
+        }
+        if reloaded.applied.is_empty() && reloaded.failed.is_empty() {
+            term::out("nothing to apply")?;
+        }
+        for line in &reloaded.applied {
+            term::out(line)?;
+        }
+        if !reloaded.restart.is_empty() {
+            let keys = reloaded.restart.join(", ");
+            term::err(format_args!("warning: changed, and waiting for a restart: {keys}"));
+        }
     }
-    for warning in &reloaded.warnings {
-        term::err(format_args!("warning: {warning}"));
-    }
-    if reloaded.applied.is_empty() && reloaded.failed.is_empty() {
-        term::out("nothing to apply")?;
-    }
-    for line in &reloaded.applied {
-        term::out(line)?;
-    }
-    if !reloaded.restart.is_empty() {
-        let keys = reloaded.restart.join(", ");
-        term::err(format_args!("warning: changed, and waiting for a restart: {keys}"));
-    }
-    not_in_force(reloaded)
-}
-
-/// The error about the items that are not in force, if there are any.
-fn not_in_force(reloaded: &Reloaded) -> anyhow::Result<()> {
     if !reloaded.failed.is_empty() {
         bail!("not all of it is in force: {}", reloaded.failed.join("; "));
     }
@@ -151,9 +137,9 @@ fn not_in_force(reloaded: &Reloaded) -> anyhow::Result<()> {
 pub(crate) fn reconnect(which: &Which, name: Option<String>) -> anyhow::Result<()> {
     let role = if name.is_some() { Role::Server } else { Role::Client };
     let instance = find_role(which, role)?;
-    let what = "waiting for the end of the connections";
-    let ended = Waiting::during(what, || control::ask(&instance, Reconnect { client: name }));
-    let Reconnected { links, looking } = ended?;
+    let waiting = Waiting::begin("waiting for the end of the connections");
+    let Reconnected { links, looking } = control::ask(&instance, Reconnect { client: name })?;
+    drop(waiting);
     if links == 0 && looking == 0 {
         bail!("no link is connected now (hint: `tunnel status` says why)");
     }
@@ -170,10 +156,8 @@ pub(crate) fn reconnect(which: &Which, name: Option<String>) -> anyhow::Result<(
 
 /// Ends daemons of `tunnel run`, and starts them again.
 pub(crate) fn restart(which: &Which, name: Option<String>, now: bool) -> anyhow::Result<()> {
-    let instance = find_supervisor(which)?;
-    let what = "waiting for the supervisor";
-    let restarted = Waiting::during(what, || control::ask(&instance, Restart { name, now }))?;
-    for name in restarted.names {
+    let restart = Restart { name, now };
+    for name in ask_waiting(which, "waiting for the supervisor", restart)?.names {
         term::out(format_args!("{name} ends and starts again"))?;
     }
     Ok(())
@@ -216,6 +200,25 @@ pub(crate) fn stop(which: &Which, now: bool) -> anyhow::Result<()> {
     drop(waiting);
     term::out(format_args!("process {} has ended", pid?))?;
     Ok(())
+}
+
+/// Asks the running daemon that has what the command needs.
+pub(crate) fn ask<C: Command>(which: &Which, command: C) -> anyhow::Result<C::Answer> {
+    let instance = match C::ABOUT.role {
+        None => find(which),
+        Some(Role::Run) => find_supervisor(which),
+        Some(role) => find_role(which, role),
+    };
+    control::ask(&instance?, command)
+}
+
+/// As [`ask`]. A line on the terminal says what the command waits for.
+pub(crate) fn ask_waiting<C: Command>(
+    which: &Which,
+    what: &str,
+    command: C,
+) -> anyhow::Result<C::Answer> {
+    Waiting::during(what, || ask(which, command))
 }
 
 /// The daemon that `which` selects, or the only running daemon. The error of a user without

@@ -169,12 +169,7 @@ pub(crate) fn speedtest(args: &SpeedArgs) -> anyhow::Result<()> {
         clear();
     }
     let speed = outcome?.context("the daemon gives no result")?;
-    if args.json {
-        term::out(serde_json::to_string_pretty(&speed)?)?;
-    } else {
-        text(&speed, Screen::of_stdout(false)).show("", "")?;
-    }
-    Ok(())
+    term::show(&speed, args.json, |speed| text(speed, Screen::of_stdout(false)))
 }
 
 fn text(speed: &Speed, screen: Screen) -> Drawn {

@@ -6,11 +6,11 @@ use ops::nat::{NatReport, Network, RouterPort, StunServer, Udp};
 use ops::term::{self, Column, Drawn, Screen, Sheet, Table, Waiting};
 
 use crate::cli::NatArgs;
-use crate::instances;
+use crate::instances::find_role;
 
 /// Queries the running client for the NATs and firewalls between it and other clients.
 pub(crate) fn nat(args: &NatArgs) -> anyhow::Result<()> {
-    let instance = instances::find_role(&args.which, Role::Client).map_err(|error| {
+    let instance = find_role(&args.which, Role::Client).map_err(|error| {
         match &args.which.config {
             // The sockets, the ports of the server and the network are those of the running client.
             Some(file) => error.context(format!(
@@ -24,12 +24,7 @@ pub(crate) fn nat(args: &NatArgs) -> anyhow::Result<()> {
     let report = Waiting::during("measuring the network of the client", || {
         control::ask(&instance, ProbeNat {})
     })?;
-    if args.json {
-        term::out(serde_json::to_string_pretty(&report)?)?;
-    } else {
-        text(&report, Screen::of_stdout(false)).show("", "")?;
-    }
-    Ok(())
+    term::show(&report, args.json, |report| text(report, Screen::of_stdout(false)))
 }
 
 fn text(report: &NatReport, screen: Screen) -> Drawn {

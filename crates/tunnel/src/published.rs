@@ -1,11 +1,10 @@
 //! `tunnel publish`, `tunnel unpublish` and `tunnel forward`: change a running client.
 
 use ops::lists::ListChange;
-use ops::term::Waiting;
-use ops::{Role, WrongConfig, term};
+use ops::{WrongConfig, term};
 
 use crate::cli::{ForwardArgs, PublishArgs, UnpublishArgs, Which};
-use crate::instances::{find_role, tell};
+use crate::instances::{ask_waiting, tell};
 use crate::service_options::{add_target_options, read_options, warning};
 
 /// Publishes services of the running client.
@@ -39,8 +38,6 @@ pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<()> {
 }
 
 fn change_lists(which: &Which, json: bool, change: ListChange) -> anyhow::Result<()> {
-    let instance = find_role(which, Role::Client)?;
     let what = "waiting for the client and its server to apply the change";
-    let changed = Waiting::during(what, || control::ask(&instance, change));
-    tell(&changed?, json)
+    tell(&ask_waiting(which, what, change)?, json)
 }

@@ -2,7 +2,6 @@
 //! replays one.
 
 use anyhow::{bail, ensure};
-use ops::Role;
 use ops::command::{Replay, ShowRequest};
 use ops::requests::{
     HttpField, HttpMessage, KeptBody, RequestDetail, RequestFilter, RequestProgress, SeenRequest,
@@ -12,14 +11,13 @@ use ops::status::bytes;
 use ops::term::{self, Column, Drawn, Screen, Sheet, Table};
 
 use crate::cli::RequestsArgs;
-use crate::instances::find_role;
+use crate::instances::ask;
 
 /// The error about a request that is no longer kept.
 const GONE: &str = "no such request (any more): only the last ones are kept";
 
 /// Lists requests, shows one, or replays one.
 pub(crate) fn requests(args: &RequestsArgs) -> anyhow::Result<()> {
-    let instance = find_role(&args.which, Role::Client)?;
     let Some(id) = args.id else {
         let filter = RequestFilter {
             service: args.service.clone(),
@@ -28,27 +26,19 @@ pub(crate) fn requests(args: &RequestsArgs) -> anyhow::Result<()> {
             path: args.path.clone(),
             since: None,
         };
-        let mut seen = control::ask(&instance, filter)?;
+        let mut seen = ask(&args.which, filter)?;
         let omitted = seen.requests.len().saturating_sub(args.limit);
         seen.requests.drain(..omitted);
-        if args.json {
-            term::out(serde_json::to_string_pretty(&seen)?)?;
-        } else {
-            list(&seen, omitted, Screen::of_stdout(args.wide)).show("", "")?;
-        }
-        return Ok(());
+        let draw = |seen: &SeenRequests| list(seen, omitted, Screen::of_stdout(args.wide));
+        return term::show(&seen, args.json, draw);
     };
     let detail = if args.replay {
-        control::ask(&instance, Replay { id })?
+        ask(&args.which, Replay { id })?
     } else {
-        control::ask(&instance, ShowRequest { id, secrets: args.secrets })?
+        ask(&args.which, ShowRequest { id, secrets: args.secrets })?
     };
     let Some(detail) = detail else { bail!(GONE) };
-    if args.json {
-        term::out(serde_json::to_string_pretty(&detail)?)?;
-    } else {
-        detailed(&detail, Screen::of_stdout(true)).show("", "")?;
-    }
+    term::show(&detail, args.json, |detail| detailed(detail, Screen::of_stdout(true)))?;
     ensure!(
         !args.replay || detail.seen.progress == RequestProgress::Complete,
         "the response did not come to its end"

@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use ops::command::TestService;
-use ops::term::{self, Column, Drawn, Screen, Sheet, Table, Waiting};
+use ops::term::{self, Column, Drawn, Screen, Sheet, Table};
 use ops::tested::Tested;
 
 use crate::cli::TestArgs;
@@ -10,16 +10,10 @@ use crate::instances;
 
 /// Tests a service. An unhealthy target is an error, so that a script notices it.
 pub(crate) fn test(args: &TestArgs) -> anyhow::Result<()> {
-    let instance = instances::find(&args.which)?;
-    let tested = Waiting::during("dialling the targets of the service", || {
-        let (service, client) = (args.service.clone(), args.client.clone());
-        control::ask(&instance, TestService { service, client })
-    })?;
-    if args.json {
-        term::out(serde_json::to_string_pretty(&tested)?)?;
-    } else {
-        text(&tested, Screen::of_stdout(false)).show("", "")?;
-    }
+    let test = TestService { service: args.service.clone(), client: args.client.clone() };
+    let what = "dialling the targets of the service";
+    let tested = instances::ask_waiting(&args.which, what, test)?;
+    term::show(&tested, args.json, |tested| text(tested, Screen::of_stdout(false)))?;
     if !tested.ok {
         bail!("service {} does not serve", tested.service);
     }

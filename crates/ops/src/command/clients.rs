@@ -1,18 +1,17 @@
 //! The clients of a server: their codes, their rights, their links.
 
-use std::time::Duration;
-
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use super::context::{Context, NOT_A_SERVER, timely};
-use super::contract::{CHANGE, Command};
+use super::contract::{About, Command};
 use super::form::{Form, Misread};
 use super::response::ApiResponse;
-use super::route::{ApiRoute, Given, Method};
+use super::route::{Given, Method, delete, get, patch, post, put};
 use crate::clients::{self, Applied, Change, Details, Held, HoldOrder, LimitOrder, Limits};
 use crate::daemon;
 use crate::enrol::{Allowed, GOOD_FOR, Opened, Order};
+use crate::role::Role;
 
 /// The body of an order for rights: all fields of an order for a code but `renew`.
 const RIGHTS: Form =
@@ -35,11 +34,11 @@ async fn changed(cx: &Context<'_>, change: Change, what: &str) -> anyhow::Result
 pub struct Enroll(pub Order);
 
 impl Command for Enroll {
-    const NAME: &'static str = "enroll";
-    const ANSWER: &'static str = "opened";
-    const HELP: &'static str = "Make a one-time code for a new client";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Post, "/enrolments")
-        .body(Form::object(r#"{"name":"office","allow_tcp":["10000-10100"]}"#, &["name"]))];
+    const ABOUT: About = About::new("enroll", "opened")
+        .of(Role::Server)
+        .help("Make a one-time code for a new client")
+        .routes(&[post("/enrolments")
+            .body(Form::object(r#"{"name":"office","allow_tcp":["10000-10100"]}"#, &["name"]))]);
     type Answer = Opened;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Opened> {
@@ -59,7 +58,7 @@ impl Command for Enroll {
         if let Some(qr) = crate::qr::qr(&command) {
             body["qr"] = serde_json::json!(qr);
         }
-        ApiResponse::with(201, &body)
+        ApiResponse::of(201, &body)
     }
 }
 
@@ -70,20 +69,19 @@ pub struct Revoke {
 }
 
 impl Command for Revoke {
-    const NAME: &'static str = "revoke";
-    const ANSWER: &'static str = "revoked";
-    const HELP: &'static str =
-        "Disconnect and forget a client that enrolled by a code, as `tunnel enroll --revoke` does";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Delete, "/enrolments/{name}")];
+    const ABOUT: About = About::new("revoke", "revoked")
+        .of(Role::Server)
+        .help(
+            "Disconnect and forget a client that enrolled by a code, as `tunnel enroll --revoke` \
+             does",
+        )
+        .routes(&[delete("/enrolments/{name}")])
+        .missing("no client of this name has come in by a code");
     /// Whether there was such a client.
     type Answer = bool;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<bool> {
         cx.daemon.enrolment().context(NOT_A_SERVER)?.revoke(self.name.clone()).await
-    }
-
-    fn response(&self, was: &bool) -> serde_json::Result<ApiResponse> {
-        ApiResponse::done_if(*was, "no client of this name has come in by a code")
     }
 }
 
@@ -92,11 +90,10 @@ impl Command for Revoke {
 pub struct ListClients {}
 
 impl Command for ListClients {
-    const NAME: &'static str = "clients";
-    const ANSWER: &'static str = "clients";
-    const HELP: &'static str =
-        "List the clients of a server, also those that are away; show or change one of them";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Get, "/clients")];
+    const ABOUT: About = About::new("clients", "clients")
+        .of(Role::Server)
+        .help("List the clients of a server, also those that are away; show or change one of them")
+        .routes(&[get("/clients")]);
     type Answer = clients::Clients;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<clients::Clients> {
@@ -111,19 +108,16 @@ pub struct ShowClient {
 }
 
 impl Command for ShowClient {
-    const NAME: &'static str = "client";
-    const ANSWER: &'static str = "client";
-    const HELP: &'static str = "Show one client in full: rights, limits, services and links";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Get, "/clients/{name}")];
+    const ABOUT: About = About::new("client", "client")
+        .of(Role::Server)
+        .help("Show one client in full: rights, limits, services and links")
+        .routes(&[get("/clients/{name}")])
+        .missing("the server knows no client of this name");
     /// `None`: the server knows no client of this name.
     type Answer = Option<Details>;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Option<Details>> {
         timely(of_server(cx)?.one(self.name.clone())).await?
-    }
-
-    fn response(&self, client: &Option<Details>) -> serde_json::Result<ApiResponse> {
-        ApiResponse::found(client.as_ref(), "the server knows no client of this name")
     }
 }
 
@@ -133,19 +127,15 @@ impl Command for ShowClient {
 pub struct Allow(pub Order);
 
 impl Command for Allow {
-    const NAME: &'static str = "allow";
-    const ANSWER: &'static str = "allowed";
-    const HELP: &'static str = "Add rights to a client at once; runs on the machine of the server";
-    const ROUTES: &'static [ApiRoute] =
-        &[ApiRoute::new(Method::Post, "/clients/{name}/rights").body(RIGHTS)];
+    const ABOUT: About = About::new("allow", "allowed")
+        .of(Role::Server)
+        .help("Add rights to a client at once; runs on the machine of the server")
+        .routes(&[post("/clients/{name}/rights").body(RIGHTS)])
+        .slow();
     type Answer = Allowed;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Allowed> {
         Ok(changed(cx, Change::Allow(self.0.clone()), "more rights").await?.allowed)
-    }
-
-    fn patience(&self) -> Duration {
-        CHANGE
     }
 }
 
@@ -155,54 +145,46 @@ impl Command for Allow {
 pub struct Deny(pub Order);
 
 impl Command for Deny {
-    const NAME: &'static str = "deny";
-    const ANSWER: &'static str = "allowed";
-    const HELP: &'static str =
-        "Take rights away from a client at once; runs on the machine of the server";
-    const ROUTES: &'static [ApiRoute] =
-        &[ApiRoute::new(Method::Delete, "/clients/{name}/rights").body(RIGHTS)];
+    const ABOUT: About = About::new("deny", "allowed")
+        .of(Role::Server)
+        .help("Take rights away from a client at once; runs on the machine of the server")
+        .routes(&[delete("/clients/{name}/rights").body(RIGHTS)])
+        .slow();
     /// The rights that are left.
     type Answer = Allowed;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Allowed> {
         Ok(changed(cx, Change::Deny(self.0.clone()), "fewer rights").await?.allowed)
     }
-
-    fn patience(&self) -> Duration {
-        CHANGE
-    }
 }
 
 impl Command for LimitOrder {
-    const NAME: &'static str = "limit";
-    const ANSWER: &'static str = "limited";
-    const HELP: &'static str =
-        "Change limits of a client at once; the value `none` removes a limit";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Patch, "/clients/{name}/limits")
-        .body(Form::object(r#"{"streams":"100","ports":"none"}"#, &[]))];
+    const ABOUT: About = About::new("limit", "limited")
+        .of(Role::Server)
+        .help("Change limits of a client at once; the value `none` removes a limit")
+        .routes(&[patch("/clients/{name}/limits")
+            .body(Form::object(r#"{"streams":"100","ports":"none"}"#, &[]))])
+        .slow();
     /// All limits of the client.
     type Answer = Limits;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Limits> {
         Ok(changed(cx, Change::Limit(self.clone()), "other limits").await?.limits)
     }
-
-    fn patience(&self) -> Duration {
-        CHANGE
-    }
 }
 
 impl Command for HoldOrder {
-    const NAME: &'static str = "hold";
-    const ANSWER: &'static str = "held";
-    const HELP: &'static str = "Answer visitors of a client's http:// and https:// names with a \
-                                maintenance page (503), at once and after a restart; running \
-                                requests finish";
-    const ROUTES: &'static [ApiRoute] = &[
-        ApiRoute::new(Method::Put, "/clients/{name}/hold")
-            .body(Form { without: &["off"], ..Form::object(r#"{"retry_after":"10m"}"#, &[]) }),
-        ApiRoute::new(Method::Delete, "/clients/{name}/hold"),
-    ];
+    const ABOUT: About = About::new("hold", "held")
+        .of(Role::Server)
+        .help(
+            "Answer visitors of a client's http:// and https:// names with a maintenance page \
+             (503), at once and after a restart; running requests finish",
+        )
+        .routes(&[
+            put("/clients/{name}/hold")
+                .body(Form { without: &["off"], ..Form::object(r#"{"retry_after":"10m"}"#, &[]) }),
+            delete("/clients/{name}/hold"),
+        ]);
     /// The hold in force; `None`: the client is no longer on hold.
     type Answer = Option<Held>;
 
@@ -220,10 +202,6 @@ impl Command for HoldOrder {
         }
         given.read()
     }
-
-    fn response(&self, held: &Option<Held>) -> serde_json::Result<ApiResponse> {
-        held.as_ref().map_or_else(|| Ok(ApiResponse::done()), ApiResponse::of)
-    }
 }
 
 /// Ends the links of a client, with their streams.
@@ -233,11 +211,11 @@ pub struct Kick {
 }
 
 impl Command for Kick {
-    const NAME: &'static str = "kick";
-    const ANSWER: &'static str = "kicked";
-    const HELP: &'static str =
-        "Disconnect a client at once; its streams are reset, and it may log in again";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Delete, "/clients/{name}/session")];
+    const ABOUT: About = About::new("kick", "kicked")
+        .of(Role::Server)
+        .help("Disconnect a client at once; its streams are reset, and it may log in again")
+        .routes(&[delete("/clients/{name}/session")])
+        .missing("no client of this name is connected");
     /// Whether the client was connected.
     type Answer = bool;
 
@@ -247,9 +225,5 @@ impl Command for Kick {
             cx.audit(format_args!("the end of the links of client {}", self.name));
         }
         Ok(was_connected)
-    }
-
-    fn response(&self, was: &bool) -> serde_json::Result<ApiResponse> {
-        ApiResponse::done_if(*was, "no client of this name is connected")
     }
 }

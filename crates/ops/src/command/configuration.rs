@@ -1,16 +1,14 @@
 //! The configuration file: as it is, before and after a change.
 
-use std::time::Duration;
-
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use super::context::Context;
-use super::contract::{CHANGE, Command};
+use super::contract::{About, Command};
 use super::form::Misread;
 use super::patch::{self, Patch};
 use super::response::ApiResponse;
-use super::route::{ApiRoute, Given, Method};
+use super::route::{Given, get, patch, post};
 use crate::Reloaded;
 use crate::daemon::Settings;
 use crate::revision::{Checked, NewConfig};
@@ -25,11 +23,10 @@ fn settings<'a>(cx: &'a Context<'_>) -> anyhow::Result<&'a dyn Settings> {
 pub struct ReadConfig {}
 
 impl Command for ReadConfig {
-    const NAME: &'static str = "configuration";
-    const ANSWER: &'static str = "configuration";
-    const HELP: &'static str = "Show the configuration file without its secrets";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Get, "/config")];
-    const IS_LONG: bool = true;
+    const ABOUT: About = About::new("configuration", "configuration")
+        .help("Show the configuration file without its secrets")
+        .routes(&[get("/config")])
+        .long();
     type Answer = Shown;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Shown> {
@@ -37,7 +34,7 @@ impl Command for ReadConfig {
     }
 
     fn response(&self, shown: &Shown) -> serde_json::Result<ApiResponse> {
-        Ok(ApiResponse { etag: Some(shown.etag.clone()), ..ApiResponse::of(shown)? })
+        Ok(ApiResponse { etag: Some(shown.etag.clone()), ..ApiResponse::of(200, shown)? })
     }
 }
 
@@ -52,11 +49,9 @@ pub struct Foresee {
 }
 
 impl Command for Foresee {
-    const NAME: &'static str = "foresee";
-    const ANSWER: &'static str = "foreseen";
-    const HELP: &'static str = "Check a change of the configuration file without making it";
-    const ROUTES: &'static [ApiRoute] =
-        &[ApiRoute::new(Method::Post, "/config/check").body(patch::FORM)];
+    const ABOUT: About = About::new("foresee", "foreseen")
+        .help("Check a change of the configuration file without making it")
+        .routes(&[post("/config/check").body(patch::FORM)]);
     type Answer = Checked;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Checked> {
@@ -83,12 +78,11 @@ pub struct Amend {
 }
 
 impl Command for Amend {
-    const NAME: &'static str = "amend";
-    const ANSWER: &'static str = "reloaded";
-    const HELP: &'static str = "Change the configuration file and apply it";
-    const ROUTES: &'static [ApiRoute] =
-        &[ApiRoute::new(Method::Patch, "/config").body(patch::FORM)];
-    const HAS_TAG: bool = true;
+    const ABOUT: About = About::new("amend", "reloaded")
+        .help("Change the configuration file and apply it")
+        .routes(&[patch("/config").body(patch::FORM)])
+        .with_tag()
+        .slow();
     type Answer = Reloaded;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Reloaded> {
@@ -102,10 +96,6 @@ impl Command for Amend {
         let (operations, text) = patch::change(given.body)?;
         let tag = Some(given.segment("tag").to_owned()).filter(|tag| !tag.is_empty());
         Ok(Self { operations, text, tag })
-    }
-
-    fn patience(&self) -> Duration {
-        CHANGE
     }
 }
 
@@ -121,19 +111,15 @@ fn change(operations: &Patch, text: Option<&str>) -> NewConfig {
 pub struct Undo {}
 
 impl Command for Undo {
-    const NAME: &'static str = "undo";
-    const ANSWER: &'static str = "reloaded";
-    const HELP: &'static str = "Restore the configuration file before its last change";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Post, "/config/undo")];
+    const ABOUT: About = About::new("undo", "reloaded")
+        .help("Restore the configuration file before its last change")
+        .routes(&[post("/config/undo")])
+        .slow();
     type Answer = Reloaded;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Reloaded> {
         let reloaded = settings(cx)?.undo().await?;
         cx.audit("the configuration before the last change");
         Ok(reloaded)
-    }
-
-    fn patience(&self) -> Duration {
-        CHANGE
     }
 }

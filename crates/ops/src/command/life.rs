@@ -7,10 +7,11 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use super::context::{Context, NOT_HERE, timely};
-use super::contract::{CHANGE, Command};
+use super::contract::{About, Command, SLOW};
 use super::response::ApiResponse;
-use super::route::{ApiRoute, Method};
+use super::route::{get, post};
 use crate::life::Phase;
+use crate::role::Role;
 use crate::upgrade::{UpgradeOrder, Upgraded};
 use crate::{AUDIT, ConsoleLink, Reloaded, status};
 
@@ -22,10 +23,9 @@ const NOT_SUPERVISED: &str = "this daemon is not one of `tunnel run`, and cannot
 pub struct ReadStatus {}
 
 impl Command for ReadStatus {
-    const NAME: &'static str = "status";
-    const ANSWER: &'static str = "status";
-    const HELP: &'static str = "Show links, services and figures of a running daemon";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Get, "/status")];
+    const ABOUT: About = About::new("status", "status")
+        .help("Show links, services and figures of a running daemon")
+        .routes(&[get("/status")]);
     type Answer = status::Status;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<status::Status> {
@@ -52,11 +52,12 @@ pub struct Stopping {
 }
 
 impl Command for Stop {
-    const NAME: &'static str = "stop";
-    const ANSWER: &'static str = "stopping";
-    const HELP: &'static str = "Make a running daemon refuse new visitors, finish its streams and \
-                                end; and wait for its end";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Post, "/stop")];
+    const ABOUT: About = About::new("stop", "stopping")
+        .help(
+            "Make a running daemon refuse new visitors, finish its streams and end; and wait for \
+             its end",
+        )
+        .routes(&[post("/stop")]);
     type Answer = Stopping;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Stopping> {
@@ -72,7 +73,7 @@ impl Command for Stop {
     }
 
     fn response(&self, stopping: &Stopping) -> serde_json::Result<ApiResponse> {
-        ApiResponse::with(202, &serde_json::json!({ "pid": stopping.pid }))
+        ApiResponse::of(202, &serde_json::json!({ "pid": stopping.pid }))
     }
 }
 
@@ -80,30 +81,25 @@ impl Command for Stop {
 pub struct Reload {}
 
 impl Command for Reload {
-    const NAME: &'static str = "reload";
-    const ANSWER: &'static str = "reloaded";
-    const HELP: &'static str =
-        "Make a running daemon read its configuration again and apply the changes";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Post, "/reload")];
+    const ABOUT: About = About::new("reload", "reloaded")
+        .help("Make a running daemon read its configuration again and apply the changes")
+        .routes(&[post("/reload")])
+        .slow();
     type Answer = Reloaded;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Reloaded> {
         let settings = cx.daemon.settings();
         settings.context("its configuration is read at its start only: restart it")?.reload().await
     }
-
-    fn patience(&self) -> Duration {
-        CHANGE
-    }
 }
 
 /// Continues in a new process of a binary.
 impl Command for UpgradeOrder {
-    const NAME: &'static str = "upgrade";
-    const ANSWER: &'static str = "upgraded";
-    const HELP: &'static str = "Make a running daemon go on in a new process of its program, without \
-                                an interruption: open streams end in the former process, everything \
-                                new comes to the new one";
+    const ABOUT: About = About::new("upgrade", "upgraded").help(
+        "Make a running daemon go on in a new process of its program, without an \
+             interruption: open streams end in the former process, everything new comes to the \
+             new one",
+    );
     /// `None`: the daemon was started from another file.
     type Answer = Option<Upgraded>;
 
@@ -113,7 +109,7 @@ impl Command for UpgradeOrder {
     }
 
     fn patience(&self) -> Duration {
-        Duration::from_millis(self.timeout_millis) + CHANGE
+        Duration::from_millis(self.timeout_millis) + SLOW
     }
 }
 
@@ -128,9 +124,9 @@ pub struct Restart {
 }
 
 impl Command for Restart {
-    const NAME: &'static str = "restart";
-    const ANSWER: &'static str = "restarted";
-    const HELP: &'static str = "End daemons of `tunnel run`, and start them again";
+    const ABOUT: About = About::new("restart", "restarted")
+        .of(Role::Run)
+        .help("End daemons of `tunnel run`, and start them again");
     type Answer = status::Restarted;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<status::Restarted> {
@@ -147,10 +143,10 @@ impl Command for Restart {
 pub struct OpenConsole {}
 
 impl Command for OpenConsole {
-    const NAME: &'static str = "console";
-    const ANSWER: &'static str = "console";
-    const HELP: &'static str = "Print a link to the web console of a running daemon, and open it in a \
-                                browser on a desktop; the link is good once, for a minute";
+    const ABOUT: About = About::new("console", "console").help(
+        "Print a link to the web console of a running daemon, and open it in a browser on a \
+             desktop; the link is good once, for a minute",
+    );
     type Answer = ConsoleLink;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<ConsoleLink> {

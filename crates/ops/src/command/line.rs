@@ -24,7 +24,7 @@ pub fn request<C: Command>(command: &C) -> serde_json::Result<Vec<u8>> {
         #[serde(flatten)]
         fields: &'a C,
     }
-    serde_json::to_vec(&Tagged { command: C::NAME, fields: command })
+    serde_json::to_vec(&Tagged { command: C::ABOUT.name, fields: command })
 }
 
 /// The name of the command of a request. `None`: the line is no request.
@@ -40,7 +40,7 @@ pub(super) fn name_of(line: &[u8]) -> Option<String> {
 ///
 /// # Errors
 /// A field is missing or wrong.
-pub fn fields<C: Command>(line: &[u8]) -> serde_json::Result<C> {
+pub(super) fn fields<C: Command>(line: &[u8]) -> serde_json::Result<C> {
     read_object(line, &[], Some(TAG))
 }
 
@@ -74,7 +74,7 @@ impl<A: DeserializeOwned> DaemonLine<A> {
     /// Reads the answer to a command. `None`: the daemon has answered something else.
     pub fn read<C: Command<Answer = A>>(line: &str) -> Option<Self> {
         if let Ok(mut answer) = serde_json::from_str::<BTreeMap<String, A>>(line)
-            && let Some(answer) = answer.remove(C::ANSWER)
+            && let Some(answer) = answer.remove(C::ABOUT.answer)
         {
             return Some(Self::Answer(answer));
         }

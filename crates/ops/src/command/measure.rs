@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::context::{Context, News, PATIENCE, within};
-use super::contract::Command;
+use super::contract::{About, Command};
 use super::form::{Form, Misread};
-use super::route::{ApiRoute, Given, Method};
+use super::route::{Given, get, post};
 use crate::measure::{self, LONGEST, PATIENCE_MAX, Speed};
 use crate::nat::NatReport;
+use crate::role::Role;
 
 /// The default timeout of a ping in the API, in milliseconds, as in `tunnel ping`.
 const PING_MILLIS: &str = "2000";
@@ -43,11 +44,9 @@ impl PingLinks {
 }
 
 impl Command for PingLinks {
-    const NAME: &'static str = "ping";
-    const ANSWER: &'static str = "pong";
-    const HELP: &'static str = "Measure round trips over every link of a running client or server";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Get, "/ping")
-        .query("timeout_millis=2000, where timeout_millis is a number")];
+    const ABOUT: About = About::new("ping", "pong")
+        .help("Measure round trips over every link of a running client or server")
+        .routes(&[get("/ping").query("timeout_millis=2000, where timeout_millis is a number")]);
     type Answer = measure::Ping;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<measure::Ping> {
@@ -82,12 +81,12 @@ impl TestSpeed {
 }
 
 impl Command for TestSpeed {
-    const NAME: &'static str = "speedtest";
-    const ANSWER: &'static str = "speed";
-    const HELP: &'static str = "Measure the throughput of a running client's tunnel in both \
-                                directions, and name the limit";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Post, "/speedtest")
-        .body(Form::object(r#"{"millis":5000}"#, &["millis"]))];
+    const ABOUT: About = About::new("speedtest", "speed")
+        .help(
+            "Measure the throughput of a running client's tunnel in both directions, and name the \
+             limit",
+        )
+        .routes(&[post("/speedtest").body(Form::object(r#"{"millis":5000}"#, &["millis"]))]);
     type Answer = Speed;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Speed> {
@@ -113,12 +112,13 @@ impl Command for TestSpeed {
 pub struct ProbeNat {}
 
 impl Command for ProbeNat {
-    const NAME: &'static str = "nat";
-    const ANSWER: &'static str = "nat";
-    const HELP: &'static str = "Show what stands between a running client and other clients: whether \
-                                UDP passes, the kind of NAT, and with which peers to expect a direct \
-                                path";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Get, "/nat")];
+    const ABOUT: About = About::new("nat", "nat")
+        .of(Role::Client)
+        .help(
+            "Show what stands between a running client and other clients: whether UDP passes, the \
+             kind of NAT, and with which peers to expect a direct path",
+        )
+        .routes(&[get("/nat")]);
     type Answer = NatReport;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<NatReport> {

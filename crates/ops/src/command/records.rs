@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::context::{Context, NOT_HERE, News};
-use super::contract::{CHANGE, Command};
+use super::contract::{About, Command};
 use super::form::{Form, Misread};
-use super::response::ApiResponse;
-use super::route::{ApiRoute, Given, Method};
+use super::route::{Given, Method, get, post, put};
 use crate::events::Heard;
 use crate::requests::{RequestDetail, RequestFilter, SeenRequests};
+use crate::role::Role;
 use crate::{AUDIT, daemon};
 
 /// The error of a server that is queried for requests.
@@ -49,14 +49,15 @@ pub struct LogFilter {
 }
 
 impl Command for SetLog {
-    const NAME: &'static str = "log";
-    const ANSWER: &'static str = "log";
-    const HELP: &'static str = "Change the log level of a running daemon until its next reload or \
-                                start; or show the level";
-    const ROUTES: &'static [ApiRoute] = &[
-        ApiRoute::new(Method::Get, "/log"),
-        ApiRoute::new(Method::Put, "/log").body(Form::object(r#"{"filter":"debug"}"#, &["filter"])),
-    ];
+    const ABOUT: About = About::new("log", "log")
+        .help(
+            "Change the log level of a running daemon until its next reload or start; or show the \
+             level",
+        )
+        .routes(&[
+            get("/log"),
+            put("/log").body(Form::object(r#"{"filter":"debug"}"#, &["filter"])),
+        ]);
     type Answer = LogFilter;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<LogFilter> {
@@ -82,12 +83,13 @@ impl Command for SetLog {
 pub struct FollowEvents {}
 
 impl Command for FollowEvents {
-    const NAME: &'static str = "events";
-    const ANSWER: &'static str = "ok";
-    const HELP: &'static str = "Print what changes in a running daemon, one JSON object per line: \
-                                links, services, clients, certificates, refused log-ins";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Get, "/events")];
-    const IS_ENDLESS: bool = true;
+    const ABOUT: About = About::new("events", "")
+        .help(
+            "Print what changes in a running daemon, one JSON object per line: links, services, \
+             clients, certificates, refused log-ins",
+        )
+        .routes(&[get("/events")])
+        .endless();
     type Answer = ();
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<()> {
@@ -110,14 +112,6 @@ impl Command for FollowEvents {
         }
     }
 
-    fn response(&self, (): &()) -> serde_json::Result<ApiResponse> {
-        Ok(ApiResponse::done())
-    }
-
-    fn line((): &()) -> serde_json::Result<Vec<u8>> {
-        serde_json::to_vec(&News::Ok)
-    }
-
     /// Twice the period of 15 s in which nothing changes, plus one more.
     fn patience(&self) -> Duration {
         STILL_THERE * 3
@@ -130,12 +124,11 @@ fn requests<'a>(cx: &'a Context<'_>) -> anyhow::Result<&'a dyn daemon::Requests>
 
 /// Lists the kept requests of visitors, without secrets.
 impl Command for RequestFilter {
-    const NAME: &'static str = "requests";
-    const ANSWER: &'static str = "requests";
-    const HELP: &'static str = "List the last requests of the visitors of a running client";
-    const ROUTES: &'static [ApiRoute] =
-        &[ApiRoute::new(Method::Get, "/requests").query("since=7, where since is a number")];
-    const IS_PRIVATE: bool = true;
+    const ABOUT: About = About::new("requests", "requests")
+        .of(Role::Client)
+        .help("List the last requests of the visitors of a running client")
+        .routes(&[get("/requests").query("since=7, where since is a number")])
+        .private();
     type Answer = SeenRequests;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<SeenRequests> {
@@ -172,11 +165,12 @@ pub struct ShowRequest {
 }
 
 impl Command for ShowRequest {
-    const NAME: &'static str = "request";
-    const ANSWER: &'static str = "request";
-    const HELP: &'static str = "Show one request of a visitor in full";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Get, "/requests/{id}")];
-    const IS_PRIVATE: bool = true;
+    const ABOUT: About = About::new("request", "request")
+        .of(Role::Client)
+        .help("Show one request of a visitor in full")
+        .routes(&[get("/requests/{id}")])
+        .missing(GONE)
+        .private();
     /// `None`: the request is no longer kept.
     type Answer = Option<RequestDetail>;
 
@@ -199,10 +193,6 @@ impl Command for ShowRequest {
         check_id(&given)?;
         given.read()
     }
-
-    fn response(&self, request: &Option<RequestDetail>) -> serde_json::Result<ApiResponse> {
-        ApiResponse::found(request.as_ref(), GONE)
-    }
 }
 
 /// Sends a kept request to its target again.
@@ -212,10 +202,12 @@ pub struct Replay {
 }
 
 impl Command for Replay {
-    const NAME: &'static str = "replay";
-    const ANSWER: &'static str = "request";
-    const HELP: &'static str = "Send a request of a visitor to its target again";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Post, "/requests/{id}/replay")];
+    const ABOUT: About = About::new("replay", "request")
+        .of(Role::Client)
+        .help("Send a request of a visitor to its target again")
+        .routes(&[post("/requests/{id}/replay")])
+        .slow()
+        .missing(GONE);
     /// The new request; `None`: the request is no longer kept.
     type Answer = Option<RequestDetail>;
 
@@ -230,13 +222,5 @@ impl Command for Replay {
     fn read(given: Given<'_>) -> Result<Self, Misread> {
         check_id(&given)?;
         given.read()
-    }
-
-    fn response(&self, request: &Option<RequestDetail>) -> serde_json::Result<ApiResponse> {
-        ApiResponse::found(request.as_ref(), GONE)
-    }
-
-    fn patience(&self) -> Duration {
-        CHANGE
     }
 }

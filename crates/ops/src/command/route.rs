@@ -39,20 +39,34 @@ pub struct ApiRoute {
     pub query: &'static str,
 }
 
-impl ApiRoute {
-    pub const fn new(method: Method, path: &'static str) -> Self {
-        Self { method, path, body: None, query: "" }
-    }
+pub(super) const fn get(path: &'static str) -> ApiRoute {
+    ApiRoute { method: Method::Get, path, body: None, query: "" }
+}
 
+pub(super) const fn post(path: &'static str) -> ApiRoute {
+    ApiRoute { method: Method::Post, ..get(path) }
+}
+
+pub(super) const fn put(path: &'static str) -> ApiRoute {
+    ApiRoute { method: Method::Put, ..get(path) }
+}
+
+pub(super) const fn patch(path: &'static str) -> ApiRoute {
+    ApiRoute { method: Method::Patch, ..get(path) }
+}
+
+pub(super) const fn delete(path: &'static str) -> ApiRoute {
+    ApiRoute { method: Method::Delete, ..get(path) }
+}
+
+impl ApiRoute {
     /// The route with a body of this form.
-    #[must_use]
-    pub const fn body(self, form: Form) -> Self {
+    pub(super) const fn body(self, form: Form) -> Self {
         Self { body: Some(form), ..self }
     }
 
     /// The route with an example of a right query.
-    #[must_use]
-    pub const fn query(self, query: &'static str) -> Self {
+    pub(super) const fn query(self, query: &'static str) -> Self {
         Self { query, ..self }
     }
 }

@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::context::{Context, NOT_A_CLIENT, NOT_HERE, News};
-use super::contract::{CHANGE, Command};
+use super::contract::{About, Command};
 use super::form::{Form, Misread};
 use super::response::ApiResponse;
-use super::route::{ApiRoute, Given, Method};
+use super::route::{Given, delete, get, patch, post};
 use crate::Reloaded;
 use crate::daemon;
 use crate::lists::ListChange;
+use crate::role::Role;
 use crate::share::{self, ShareOrder, Told};
 use crate::tested::Tested;
 use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
@@ -24,11 +25,12 @@ const STILL_SHARED: Duration = Duration::from_secs(1);
 
 /// Changes the services and forwards of a client.
 impl Command for ListChange {
-    const NAME: &'static str = "lists";
-    const ANSWER: &'static str = "reloaded";
-    const HELP: &'static str = "Change the services and forwards of a client";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Patch, "/lists")
-        .body(Form::object(r#"{"publish":["10022=22"],"without":["web"]}"#, &[]))];
+    const ABOUT: About = About::new("lists", "reloaded")
+        .of(Role::Client)
+        .help("Change the services and forwards of a client")
+        .routes(&[patch("/lists")
+            .body(Form::object(r#"{"publish":["10022=22"],"without":["web"]}"#, &[]))])
+        .slow();
     type Answer = Reloaded;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Reloaded> {
@@ -37,20 +39,16 @@ impl Command for ListChange {
         cx.audit("a change of services and forwards");
         Ok(reloaded)
     }
-
-    fn patience(&self) -> Duration {
-        CHANGE
-    }
 }
 
 /// Publishes a service as long as the connection lasts, and reports the actions of its visitors.
 /// The first message is [`News::Shared`], and [`News::Ok`] follows at least once in 2 s.
 impl Command for ShareOrder {
-    const NAME: &'static str = "share";
-    const ANSWER: &'static str = "ok";
-    const HELP: &'static str =
-        "Show a local port, folder or file to others until Ctrl-C, and see who comes";
-    const IS_ENDLESS: bool = true;
+    const ABOUT: About = About::new("share", "")
+        .of(Role::Client)
+        .help("Show a local port, folder or file to others until Ctrl-C, and see who comes")
+        .slow()
+        .endless();
     type Answer = ();
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<()> {
@@ -77,14 +75,6 @@ impl Command for ShareOrder {
             };
         }
     }
-
-    fn line((): &()) -> serde_json::Result<Vec<u8>> {
-        serde_json::to_vec(&News::Ok)
-    }
-
-    fn patience(&self) -> Duration {
-        CHANGE
-    }
 }
 
 /// Tests the targets of a service; on a server, `client` names the client if several have a service
@@ -97,11 +87,12 @@ pub struct TestService {
 }
 
 impl Command for TestService {
-    const NAME: &'static str = "test";
-    const ANSWER: &'static str = "tested";
-    const HELP: &'static str = "Dial the targets of a service from where they are dialled for \
-                                visitors, and show each step with its time";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Post, "/services/{name}/test")];
+    const ABOUT: About = About::new("test", "tested")
+        .help(
+            "Dial the targets of a service from where they are dialled for visitors, and show \
+             each step with its time",
+        )
+        .routes(&[post("/services/{name}/test")]);
     type Answer = Tested;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Tested> {
@@ -121,11 +112,12 @@ fn visitors<'a>(cx: &'a Context<'_>) -> anyhow::Result<&'a dyn daemon::Visitors>
 
 /// Makes a code for a visitor of a private service.
 impl Command for InviteOrder {
-    const NAME: &'static str = "invite";
-    const ANSWER: &'static str = "invitation";
-    const HELP: &'static str = "Make a code for a visitor of a private service";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Post, "/visitors")
-        .body(Form::object(r#"{"service":"ssh","visitor":"laptop"}"#, &["service"]))];
+    const ABOUT: About = About::new("invite", "invitation")
+        .of(Role::Client)
+        .help("Make a code for a visitor of a private service")
+        .routes(&[post("/visitors")
+            .body(Form::object(r#"{"service":"ssh","visitor":"laptop"}"#, &["service"]))])
+        .slow();
     type Answer = Invitation;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Invitation> {
@@ -136,11 +128,7 @@ impl Command for InviteOrder {
     }
 
     fn response(&self, invitation: &Invitation) -> serde_json::Result<ApiResponse> {
-        ApiResponse::with(201, invitation)
-    }
-
-    fn patience(&self) -> Duration {
-        CHANGE
+        ApiResponse::of(201, invitation)
     }
 }
 
@@ -149,10 +137,10 @@ impl Command for InviteOrder {
 pub struct ListVisitors {}
 
 impl Command for ListVisitors {
-    const NAME: &'static str = "visitors";
-    const ANSWER: &'static str = "visitors";
-    const HELP: &'static str = "List the visitors of private services that were invited by codes";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Get, "/visitors")];
+    const ABOUT: About = About::new("visitors", "visitors")
+        .of(Role::Client)
+        .help("List the visitors of private services that were invited by codes")
+        .routes(&[get("/visitors")]);
     type Answer = Vec<InvitedVisitor>;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Vec<InvitedVisitor>> {
@@ -160,7 +148,7 @@ impl Command for ListVisitors {
     }
 
     fn response(&self, visitors: &Vec<InvitedVisitor>) -> serde_json::Result<ApiResponse> {
-        ApiResponse::of(&serde_json::json!({ "visitors": visitors }))
+        ApiResponse::of(200, &serde_json::json!({ "visitors": visitors }))
     }
 }
 
@@ -171,10 +159,11 @@ pub struct Uninvite {
 }
 
 impl Command for Uninvite {
-    const NAME: &'static str = "uninvite";
-    const ANSWER: &'static str = "uninvited";
-    const HELP: &'static str = "End the visits of a visitor that was invited by a code";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Delete, "/visitors/{name}")];
+    const ABOUT: About = About::new("uninvite", "uninvited")
+        .of(Role::Client)
+        .help("End the visits of a visitor that was invited by a code")
+        .routes(&[delete("/visitors/{name}")])
+        .slow();
     /// Without services: no visitor of this name was invited by a code.
     type Answer = Uninvited;
 
@@ -192,11 +181,9 @@ impl Command for Uninvite {
     }
 
     fn response(&self, uninvited: &Uninvited) -> serde_json::Result<ApiResponse> {
-        let any = Some(uninvited).filter(|uninvited| !uninvited.services.is_empty());
-        ApiResponse::found(any, "no visitor of this name came by a code")
-    }
-
-    fn patience(&self) -> Duration {
-        CHANGE
+        if uninvited.services.is_empty() {
+            return ApiResponse::not_found("no visitor of this name came by a code");
+        }
+        ApiResponse::of(200, uninvited)
     }
 }

@@ -5,14 +5,14 @@ use std::any::Any;
 use super::clients::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient};
 use super::configuration::{Amend, Foresee, ReadConfig, Undo};
 use super::context::Context;
-use super::contract::Command;
+use super::contract::{About, Command};
 use super::form::{Misread, brief, fields_of};
 use super::life::{OpenConsole, ReadStatus, Reload, Restart, Stop};
 use super::line;
 use super::measure::{PingLinks, ProbeNat, TestSpeed};
 use super::records::{FollowEvents, Replay, SetLog, ShowRequest};
 use super::response::ApiResponse;
-use super::route::{ApiRoute, Given};
+use super::route::Given;
 use super::services::{ListVisitors, TestService, Uninvite};
 use super::traffic::{Connect, Kill, ListStreams, Reconnect};
 use crate::SendFuture;
@@ -64,25 +64,10 @@ pub const TABLE: &[Entry] = &[
     Entry::of::<TestSpeed>(),
 ];
 
-/// A command, as the constants of its type describe it.
+/// A command of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// The name on the control socket: the field `command` of a request.
-    pub name: &'static str,
-    /// The key of the answer on the control socket.
-    pub answer: &'static str,
-    /// What it does.
-    pub help: &'static str,
-    /// The routes in the API.
-    pub routes: &'static [ApiRoute],
-    /// Whether it reports until its sender leaves or the daemon ends.
-    pub is_endless: bool,
-    /// Whether the token of the API that only reads does not permit it.
-    pub is_private: bool,
-    /// Whether the answer is made in one long turn.
-    pub is_long: bool,
-    /// Whether `If-Match` is a field of it.
-    pub has_tag: bool,
+    pub about: About,
     fields: fn() -> &'static [&'static str],
     of_line: fn(&[u8]) -> serde_json::Result<Box<dyn AnyCommand>>,
     of_request: fn(Given<'_>) -> Result<Box<dyn AnyCommand>, Misread>,
@@ -91,14 +76,7 @@ pub struct Entry {
 impl Entry {
     const fn of<C: Command>() -> Self {
         Self {
-            name: C::NAME,
-            answer: C::ANSWER,
-            help: C::HELP,
-            routes: C::ROUTES,
-            is_endless: C::IS_ENDLESS,
-            is_private: C::IS_PRIVATE,
-            is_long: C::IS_LONG,
-            has_tag: C::HAS_TAG,
+            about: C::ABOUT,
             fields: fields_of::<C>,
             of_line: |line| Ok(Box::new(line::fields::<C>(line)?)),
             of_request: |given| Ok(Box::new(C::read(given)?)),
@@ -178,34 +156,39 @@ const EXAMPLE: &str = r#"a request is one line with a JSON object such as {"comm
 /// It is no request, or one of another version.
 pub fn read_line(line: &[u8]) -> Result<Box<dyn AnyCommand>, NotUnderstood> {
     let name = line::name_of(line).ok_or(NotUnderstood::NoRequest)?;
-    let Some(entry) = TABLE.iter().find(|entry| entry.name == name) else {
+    let Some(entry) = TABLE.iter().find(|entry| entry.about.name == name) else {
         return Err(NotUnderstood::Unknown(name));
     };
-    (entry.of_line)(line).map_err(|_| NotUnderstood::Fields(entry.name))
+    (entry.of_line)(line).map_err(|_| NotUnderstood::Fields(entry.about.name))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
+    use super::super::route::ApiRoute;
     use super::*;
 
     /// The commands of the control socket alone: they start programs, or let somebody in.
     const NOT_IN_API: [&str; 4] = ["console", "restart", "share", "upgrade"];
 
     fn routes() -> impl Iterator<Item = (&'static Entry, &'static ApiRoute)> {
-        TABLE.iter().flat_map(|entry| entry.routes.iter().map(move |route| (entry, route)))
+        TABLE.iter().flat_map(|entry| entry.about.routes.iter().map(move |route| (entry, route)))
     }
 
     #[test]
     fn the_control_socket_and_the_api_have_the_same_commands() {
         assert!(TABLE.len() > 15);
         for entry in TABLE {
-            let is_in_api = !NOT_IN_API.contains(&entry.name);
-            assert_eq!(!entry.routes.is_empty(), is_in_api, "{}", entry.name);
-            assert!(!entry.help.is_empty() && !entry.help.ends_with('.'), "{}", entry.name);
+            let is_in_api = !NOT_IN_API.contains(&entry.about.name);
+            assert_eq!(!entry.about.routes.is_empty(), is_in_api, "{}", entry.about.name);
+            assert!(
+                !entry.about.help.is_empty() && !entry.about.help.ends_with('.'),
+                "{}",
+                entry.about.name
+            );
         }
-        let names: HashSet<_> = TABLE.iter().map(|entry| entry.name).collect();
+        let names: HashSet<_> = TABLE.iter().map(|entry| entry.about.name).collect();
         assert_eq!(names.len(), TABLE.len(), "two commands have one name");
         let all: HashSet<_> = routes().map(|(_, at)| (at.method.name(), at.path)).collect();
         assert_eq!(all.len(), routes().count(), "two commands have one route");
@@ -225,28 +208,28 @@ mod tests {
         };
         for (entry, route) in routes() {
             if let Some(form) = route.body
-                && !["amend", "foresee"].contains(&entry.name)
+                && !["amend", "foresee"].contains(&entry.about.name)
             {
                 let array = entry.read(given(route, "[null, null]")).err();
-                assert_eq!(array, Some(Misread::Data(form.must())), "{}", entry.name);
+                assert_eq!(array, Some(Misread::Data(form.must())), "{}", entry.about.name);
                 let known = |key: &&&str| entry.fields().contains(*key);
                 assert!(form.required.iter().chain(form.without).all(|key| known(&key)));
             }
             let read = entry.read(given(route, route.body.map_or("", |form| form.example)));
-            let line = read.unwrap_or_else(|why| panic!("{}: {why}", entry.name)).request();
+            let line = read.unwrap_or_else(|why| panic!("{}: {why}", entry.about.name)).request();
             let line = line.unwrap();
-            let start = format!("{{\"command\":\"{}\"", entry.name);
+            let start = format!("{{\"command\":\"{}\"", entry.about.name);
             assert!(line.starts_with(start.as_bytes()), "{}", String::from_utf8_lossy(&line));
             let again = read_line(&line).unwrap_or_else(|why| panic!("{why}"));
             assert_eq!(again.request().unwrap(), line);
         }
-        let (ping, route) = routes().find(|(entry, _)| entry.name == "ping").unwrap();
+        let (ping, route) = routes().find(|(entry, _)| entry.about.name == "ping").unwrap();
         for (millis, is_right) in [("10000", true), ("10001", false)] {
             let query = vec![("timeout_millis".to_owned(), millis.to_owned())];
             let read = ping.read(Given { query, ..given(route, "") });
             assert_eq!(read.is_ok(), is_right, "{millis}");
         }
-        let (connect, route) = routes().find(|(entry, _)| entry.name == "connect").unwrap();
+        let (connect, route) = routes().find(|(entry, _)| entry.about.name == "connect").unwrap();
         let twice = [("target", "a:1"), ("target", "b:1")];
         let query = twice.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
         let read = connect.read(Given { query, ..given(route, "") });

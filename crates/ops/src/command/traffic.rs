@@ -1,17 +1,16 @@
 //! Streams, links and the connections to targets.
 
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use super::context::{Context, NOT_HERE, News, timely};
-use super::contract::{CHANGE, Command};
+use super::context::{Context, NOT_HERE, timely};
+use super::contract::{About, Command};
 use super::form::Misread;
-use super::response::ApiResponse;
-use super::route::{ApiRoute, Given, Method};
+use super::route::{Given, delete, get, post};
 use crate::daemon::{self, Daemon};
+use crate::role::Role;
 use crate::status::{self, StreamKind, StreamNumber};
 use crate::{AUDIT, Reconnected};
 
@@ -44,11 +43,9 @@ pub struct ListStreams {
 }
 
 impl Command for ListStreams {
-    const NAME: &'static str = "streams";
-    const ANSWER: &'static str = "streams";
-    const HELP: &'static str = "List the open streams of a running daemon";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Get, "/streams")
-        .query("service=web&limit=100, where limit is a number")];
+    const ABOUT: About = About::new("streams", "streams")
+        .help("List the open streams of a running daemon")
+        .routes(&[get("/streams").query("service=web&limit=100, where limit is a number")]);
     type Answer = status::Streams;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<status::Streams> {
@@ -81,11 +78,10 @@ impl From<StreamNumber> for Kill {
 }
 
 impl Command for Kill {
-    const NAME: &'static str = "kill";
-    const ANSWER: &'static str = "killed";
-    const HELP: &'static str = "Reset a stream, or end a flow";
-    const ROUTES: &'static [ApiRoute] =
-        &[ApiRoute::new(Method::Delete, "/streams/{link}/{stream}")];
+    const ABOUT: About = About::new("kill", "killed")
+        .help("Reset a stream, or end a flow")
+        .routes(&[delete("/streams/{link}/{stream}")])
+        .missing("no such stream (any more)");
     /// Whether the link had such a stream or flow.
     type Answer = bool;
 
@@ -107,10 +103,6 @@ impl Command for Kill {
         let unknown = "no such stream: two numbers name one, with a `u` before that of a flow";
         text.parse::<StreamNumber>().map(Self::from).map_err(|_| Misread::Unknown(unknown))
     }
-
-    fn response(&self, was: &bool) -> serde_json::Result<ApiResponse> {
-        ApiResponse::done_if(*was, "no such stream (any more)")
-    }
 }
 
 /// Ends the carriers of a client's links, which then reconnect. On a server, `client` selects a
@@ -122,11 +114,12 @@ pub struct Reconnect {
 }
 
 impl Command for Reconnect {
-    const NAME: &'static str = "reconnect";
-    const ANSWER: &'static str = "reconnected";
-    const HELP: &'static str = "End the connections of a running client, or on a server those of one \
-                                client, and dial anew; streams go on";
-    const ROUTES: &'static [ApiRoute] = &[ApiRoute::new(Method::Post, "/reconnect")];
+    const ABOUT: About = About::new("reconnect", "reconnected")
+        .help(
+            "End the connections of a running client, or on a server those of one client, and \
+             dial anew; streams go on",
+        )
+        .routes(&[post("/reconnect")]);
     /// The numbers of links that reconnect.
     type Answer = Reconnected;
 
@@ -158,28 +151,20 @@ pub struct Connect {
 }
 
 impl Command for Connect {
-    const NAME: &'static str = "connect";
-    const ANSWER: &'static str = "ok";
-    const HELP: &'static str = "Connect standard input and output with a target on the server's side \
-                                of a running client";
-    const ROUTES: &'static [ApiRoute] =
-        &[ApiRoute::new(Method::Post, "/connect").query("target=127.0.0.1:22")];
+    const ABOUT: About = About::new("connect", "")
+        .of(Role::Client)
+        .help(
+            "Connect standard input and output with a target on the server's side of a running \
+             client",
+        )
+        .routes(&[post("/connect").query("target=127.0.0.1:22")])
+        .slow();
     type Answer = ();
 
     /// The channel itself carries the command out by [`Self::connect`], because it owns the
     /// connection.
     async fn run(&self, _: &Context<'_>) -> anyhow::Result<()> {
         anyhow::bail!("`connect` takes a connection for itself")
-    }
-
-    fn line((): &()) -> serde_json::Result<Vec<u8>> {
-        serde_json::to_vec(&News::Ok)
-    }
-
-    /// The client may wait 10 s for a link, and the server may resolve a name and dial several
-    /// addresses.
-    fn patience(&self) -> Duration {
-        CHANGE
     }
 }
 

@@ -24,6 +24,7 @@ use std::net::SocketAddr;
 
 pub use proto::text::escaped;
 use proto::text::escaped_but;
+use serde::Serialize;
 pub use screen::Screen;
 pub use sheet::{Drawn, Sheet};
 pub use table::{Column, Table};
@@ -49,6 +50,23 @@ pub fn out(text: impl Display) -> Result<(), Unwritten> {
 pub fn out_bare(text: impl Display) -> Result<(), Unwritten> {
     let mut stdout = io::stdout().lock();
     Ok(write!(stdout, "{text}").and_then(|()| stdout.flush())?)
+}
+
+/// Prints an answer to stdout: as JSON for programs, or as `draw` draws it.
+///
+/// # Errors
+/// Stdout does not accept the text, or the answer is no JSON.
+pub fn show<T: Serialize>(
+    answer: &T,
+    json: bool,
+    draw: impl FnOnce(&T) -> Drawn,
+) -> anyhow::Result<()> {
+    if json {
+        out(serde_json::to_string_pretty(answer)?)?;
+    } else {
+        draw(answer).show("", "")?;
+    }
+    Ok(())
 }
 
 /// The text without control characters other than line ends and tabs.

@@ -2,11 +2,11 @@
 //! were invited by codes, and revokes them.
 
 use ops::command::{ListVisitors, Uninvite};
+use ops::term;
 use ops::visit::{Invitation, InviteOrder, InvitedVisitor};
-use ops::{Role, term};
 
 use crate::cli::{ClientArgs, VisitArgs, Which};
-use crate::instances::find_role;
+use crate::instances::ask;
 
 /// Runs the command. Returns the arguments of a client that should start, if the command is the
 /// visitor's.
@@ -16,18 +16,17 @@ pub(crate) fn command(args: &VisitArgs) -> anyhow::Result<Option<ClientArgs>> {
     }
     let daemon = &args.daemon;
     let which = Which { config: daemon.config.clone(), control: daemon.control.clone() };
-    let instance = find_role(&which, Role::Client)?;
     if let Some(visitor) = &args.revoke {
-        revoke(&instance, visitor, args.json)?;
+        revoke(&which, visitor, args.json)?;
     } else if args.list {
-        list(&control::ask(&instance, ListVisitors {})?, args.json)?;
+        list(&ask(&which, ListVisitors {})?, args.json)?;
     } else {
         let order = InviteOrder {
             service: args.new.clone().unwrap_or_default(),
             visitor: args.existing.clone().or_else(|| args.name.clone()),
             existing: args.existing.is_some(),
         };
-        let invitation = control::ask(&instance, order)?;
+        let invitation = ask(&which, order)?;
         if args.json {
             term::out(serde_json::to_string_pretty(&invitation)?)?;
         } else {
@@ -85,8 +84,8 @@ fn list(visitors: &[InvitedVisitor], json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn revoke(instance: &control::Instance, visitor: &str, json: bool) -> anyhow::Result<()> {
-    let done = control::ask(instance, Uninvite { visitor: visitor.to_owned() })?;
+fn revoke(which: &Which, visitor: &str, json: bool) -> anyhow::Result<()> {
+    let done = ask(which, Uninvite { visitor: visitor.to_owned() })?;
     if done.services.is_empty() {
         anyhow::bail!("no visitor `{visitor}` came by a code (hint: tunnel visit --list)");
     }
