@@ -29,9 +29,17 @@ pub use serving::{Certificates, Entries, Foreseen, Inviter, ListsInForce, Servin
 
 /// A running daemon, as the control socket and the admin API see it.
 pub trait Daemon: Send + Sync {
+    /// The role inside the frame of a daemon. What the frame has not itself, the role has.
+    fn role(&self) -> Option<&dyn Daemon> {
+        None
+    }
+
     /// Whether all workers answer within `limit`.
-    fn alive(&self, _limit: Duration) -> SendFuture<'_, bool> {
-        Box::pin(std::future::ready(true))
+    fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
+        match self.role() {
+            Some(role) => role.alive(limit),
+            None => Box::pin(std::future::ready(true)),
+        }
     }
 
     /// Collects the status from the workers. The caller sets a deadline.
@@ -59,27 +67,27 @@ pub trait Daemon: Send + Sync {
 
     /// The changes in it.
     fn events(&self) -> Option<&Events> {
-        None
+        self.role()?.events()
     }
 
     /// Its streams and flows.
     fn traffic(&self) -> Option<&dyn Traffic> {
-        None
+        self.role()?.traffic()
     }
 
     /// The round trips of its links.
     fn meter(&self) -> Option<&dyn Meter> {
-        None
+        self.role()?.meter()
     }
 
     /// The throughput of its links. Only a client measures it.
     fn speed_test(&self) -> Option<&dyn SpeedTest> {
-        None
+        self.role()?.speed_test()
     }
 
     /// The NATs and firewalls between a client and other clients.
     fn nat_probe(&self) -> Option<&dyn NatProbe> {
-        None
+        self.role()?.nat_probe()
     }
 
     /// Its configuration.
@@ -124,7 +132,7 @@ pub trait Daemon: Send + Sync {
 
     /// The requests of visitors that a client records for inspection.
     fn requests(&self) -> Option<&dyn Requests> {
-        None
+        self.role()?.requests()
     }
 
     /// The visitors of a client's private services that were invited by codes.
@@ -139,11 +147,11 @@ pub trait Daemon: Send + Sync {
 
     /// Tests of its services.
     fn tester(&self) -> Option<&dyn Tester> {
-        None
+        self.role()?.tester()
     }
 
     /// Connections of a client to targets on the side of its server.
     fn connector(&self) -> Option<&dyn Connector> {
-        None
+        self.role()?.connector()
     }
 }

@@ -24,8 +24,8 @@ use std::net::SocketAddr;
 
 pub use proto::text::escaped;
 use proto::text::escaped_but;
-use serde::Serialize;
 pub use screen::Screen;
+use serde::Serialize;
 pub use sheet::{Drawn, Sheet};
 pub use table::{Column, Table};
 pub use tone::Tone;

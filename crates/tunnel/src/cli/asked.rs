@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
 use config::Span;
+use ops::clients::{HoldOrder, LimitOrder};
+use ops::command::{Command as _, Kick, Revoke, ShowClient};
 use ops::status::StreamNumber;
 
 use super::options::lasting;
@@ -331,7 +333,7 @@ pub(crate) struct ClientsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClientsCommand {
-    /// Show one client in full: rights, limits, services and links
+    #[command(about = ShowClient::ABOUT.help)]
     Show {
         /// Name of the client
         #[arg(add = clients())]
@@ -347,12 +349,11 @@ pub(crate) enum ClientsCommand {
     },
     /// Add rights to a client at once, as `tunnel allow` does
     Allow(RightsArgs),
-    /// Change limits of a client at once; the value `none` removes a limit
+    #[command(about = LimitOrder::ABOUT.help)]
     Limit(LimitArgs),
-    /// Answer visitors of a client's http:// and https:// names with a maintenance page (503), at
-    /// once and after a restart; running requests finish
+    #[command(about = HoldOrder::ABOUT.help)]
     Hold(HoldArgs),
-    /// Disconnect a client at once; its streams are reset, and it may log in again
+    #[command(about = Kick::ABOUT.help)]
     Kick {
         /// Name of the client
         #[arg(add = clients())]
@@ -360,7 +361,7 @@ pub(crate) enum ClientsCommand {
         #[command(flatten)]
         which: Which,
     },
-    /// Disconnect and forget a client that enrolled by a code, as `tunnel enroll --revoke` does
+    #[command(about = Revoke::ABOUT.help)]
     Revoke {
         /// Name of the client
         #[arg(add = clients())]

@@ -12,6 +12,13 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use logging::levels;
+use ops::command::Command as _;
+use ops::command::{
+    Allow, Connect, Deny, FollowEvents, ListClients, OpenConsole, PingLinks, ProbeNat, ReadStatus,
+    Reconnect, Reload, Restart, SetLog, Stop, TestService, TestSpeed,
+};
+use ops::share::ShareOrder;
+use ops::upgrade::UpgradeOrder;
 
 pub(crate) use asked::{
     CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, ConsoleArgs, EnrollArgs, ForwardArgs,
@@ -230,7 +237,7 @@ pub(crate) enum Command {
     /// Create certificates; print a commented configuration, a token or its hash
     #[command(subcommand)]
     Generate(Generate),
-    /// Show links, services and figures of a running daemon
+    #[command(about = ReadStatus::ABOUT.help)]
     Status {
         #[command(flatten)]
         which: Which,
@@ -249,7 +256,7 @@ pub(crate) enum Command {
     Streams(StreamsArgs),
     /// List the last requests of the visitors of a running client, show one, or send one again
     Requests(RequestsArgs),
-    /// Change the log level of a running daemon until its next reload or start; or show the level
+    #[command(about = SetLog::ABOUT.help)]
     Log {
         /// error, warn, info, debug, trace, or directives such as `info,link=debug`
         #[arg(value_parser = levels)]
@@ -257,24 +264,19 @@ pub(crate) enum Command {
         #[command(flatten)]
         which: Which,
     },
-    /// Measure round trips over every link of a running client or server
+    #[command(about = PingLinks::ABOUT.help)]
     Ping(PingArgs),
-    /// Measure the throughput of a running client's tunnel in both directions, and name the limit
+    #[command(about = TestSpeed::ABOUT.help)]
     Speedtest(SpeedArgs),
-    /// Show what stands between a running client and other clients: whether UDP passes, the kind of
-    /// NAT, and with which peers to expect a direct path
-    #[command(after_help = NAT_NOTE)]
+    #[command(about = ProbeNat::ABOUT.help, after_help = NAT_NOTE)]
     Nat(NatArgs),
-    /// Dial the targets of a service from where they are dialled for visitors, and show each step
-    /// with its time
+    #[command(about = TestService::ABOUT.help)]
     Test(TestArgs),
     /// Admit a new client by a one-time code; runs on the machine of the server
     Enroll(EnrollArgs),
-    /// Add rights to a client at once; runs on the machine of the server
-    #[command(after_help = ALLOW_EXAMPLES)]
+    #[command(about = Allow::ABOUT.help, after_help = ALLOW_EXAMPLES)]
     Allow(RightsArgs),
-    /// Take rights away from a client at once; runs on the machine of the server
-    #[command(after_help = DENY_EXAMPLES)]
+    #[command(about = Deny::ABOUT.help, after_help = DENY_EXAMPLES)]
     Deny(RightsArgs),
     /// Publish services of a running client, at once and after a restart
     #[command(after_help = PUBLISH_EXAMPLES)]
@@ -283,18 +285,15 @@ pub(crate) enum Command {
     Unpublish(UnpublishArgs),
     /// Open forwards of a running client, at once and after a restart
     Forward(ForwardArgs),
-    /// Show a local port, folder or file to others until Ctrl-C, and see who comes
-    #[command(after_help = SHARE_EXAMPLES)]
+    #[command(about = ShareOrder::ABOUT.help, after_help = SHARE_EXAMPLES)]
     Share(ShareArgs),
-    /// Connect standard input and output with a target on the server's side of a running client
-    #[command(after_help = CONNECT_EXAMPLES)]
+    #[command(about = Connect::ABOUT.help, after_help = CONNECT_EXAMPLES)]
     Connect(ConnectArgs),
     /// Visit a private service of another client by a code; or make such a code for a service of
     /// the running client, list its visitors, or revoke one
     #[command(after_help = VISIT_EXAMPLES)]
     Visit(VisitArgs),
-    /// List the clients of a server, also those that are away; show or change one of them
-    #[command(after_help = CLIENTS_EXAMPLES)]
+    #[command(about = ListClients::ABOUT.help, after_help = CLIENTS_EXAMPLES)]
     Clients(ClientsArgs),
     /// Make server.yaml and client.yaml of the configuration of another program: frp, rathole,
     /// ngrok, chisel, wstunnel, cloudflared, evproxy, GT, QMux
@@ -304,16 +303,14 @@ pub(crate) enum Command {
     Install(InstallArgs),
     /// Remove a unit that `tunnel install` made; configuration and state stay without --purge
     Uninstall(UninstallArgs),
-    /// Print what changes in a running daemon, one JSON object per line: links, services, clients,
-    /// certificates, refused log-ins
+    #[command(about = FollowEvents::ABOUT.help)]
     Events {
         #[command(flatten)]
         which: Which,
     },
-    /// Print a link to the web console of a running daemon, and open it in a browser on a desktop;
-    /// the link is good once, for a minute
+    #[command(about = OpenConsole::ABOUT.help)]
     Console(ConsoleArgs),
-    /// Make a running daemon read its configuration again and apply the changes
+    #[command(about = Reload::ABOUT.help)]
     Reload {
         #[command(flatten)]
         which: Which,
@@ -321,11 +318,9 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Make a running daemon go on in a new process of its program, without an interruption: open
-    /// streams end in the former process, everything new comes to the new one
-    #[command(after_help = UPGRADE_NOTE)]
+    #[command(about = UpgradeOrder::ABOUT.help, after_help = UPGRADE_NOTE)]
     Upgrade(UpgradeArgs),
-    /// End daemons of `tunnel run`, and start them again
+    #[command(about = Restart::ABOUT.help)]
     Restart {
         /// Name of the daemon, as `tunnel status` shows it [default: all daemons]
         name: Option<String>,
@@ -335,16 +330,14 @@ pub(crate) enum Command {
         #[arg(long)]
         now: bool,
     },
-    /// End the connections of a running client, or on a server those of one client, and dial anew;
-    /// streams go on
+    #[command(about = Reconnect::ABOUT.help)]
     Reconnect {
         /// On a server: the client
         name: Option<String>,
         #[command(flatten)]
         which: Which,
     },
-    /// Make a running daemon refuse new visitors, finish its streams and end; and wait for its end
-    #[command(after_help = STOP_NOTE)]
+    #[command(about = Stop::ABOUT.help, after_help = STOP_NOTE)]
     Stop {
         #[command(flatten)]
         which: Which,

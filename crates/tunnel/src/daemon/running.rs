@@ -2,20 +2,15 @@
 //! and runs commands.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use admin::ConsoleAccess;
 use anyhow::Context;
-use ops::events::Events;
 use ops::log::Lines;
-use ops::measure::{Meter, SpeedTest};
-use ops::nat::NatProbe;
 use ops::status::{DaemonState, Status};
-use ops::tested::Tester;
 use ops::upgrade::Upgrade;
 use ops::{
-    Clients, Connector, Console, ConsoleLink, Cursor, Daemon, Enrolment, Life, Lists, Log, Phase,
-    Reloaded, Requests, SendFuture, Serving, Settings, Sharer, StatusDelta, Traffic, Visitors,
+    Clients, Console, ConsoleLink, Cursor, Daemon, Enrolment, Life, Lists, Log, Phase, Reloaded,
+    SendFuture, Serving, Settings, Sharer, StatusDelta, Visitors,
 };
 use tokio::sync::SetOnce;
 use tokio::time::Instant;
@@ -163,8 +158,8 @@ impl RunningDaemon {
 }
 
 impl Daemon for RunningDaemon {
-    fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
-        self.role.alive(limit)
+    fn role(&self) -> Option<&dyn Daemon> {
+        Some(self.role.as_ref())
     }
 
     fn status(&self) -> SendFuture<'_, Status> {
@@ -189,26 +184,6 @@ impl Daemon for RunningDaemon {
             self.complete(&mut delta.status);
             delta
         })
-    }
-
-    fn events(&self) -> Option<&Events> {
-        self.role.events()
-    }
-
-    fn traffic(&self) -> Option<&dyn Traffic> {
-        self.role.traffic()
-    }
-
-    fn meter(&self) -> Option<&dyn Meter> {
-        self.role.meter()
-    }
-
-    fn speed_test(&self) -> Option<&dyn SpeedTest> {
-        self.role.speed_test()
-    }
-
-    fn nat_probe(&self) -> Option<&dyn NatProbe> {
-        self.role.nat_probe()
     }
 
     fn settings(&self) -> Option<&dyn Settings> {
@@ -239,24 +214,12 @@ impl Daemon for RunningDaemon {
         self.role.lists_in_force().map(|_| self as &dyn Sharer)
     }
 
-    fn requests(&self) -> Option<&dyn Requests> {
-        self.role.requests()
-    }
-
     fn visitors(&self) -> Option<&dyn Visitors> {
         self.role.inviter().map(|_| self as &dyn Visitors)
     }
 
     fn upgrade(&self) -> Option<&dyn Upgrade> {
         Some(self)
-    }
-
-    fn connector(&self) -> Option<&dyn Connector> {
-        self.role.connector()
-    }
-
-    fn tester(&self) -> Option<&dyn Tester> {
-        self.role.tester()
     }
 }
 
