@@ -98,9 +98,14 @@ impl Form {
         if let Some(key) = self.required.iter().find(|key| !map.contains_key(**key)) {
             return Err(wrong(&format!("`{key}` is missing")));
         }
-        read_object(body, texts, None).map_err(|error| {
+        let read = read_object(body, texts, None).map_err(|error| {
             wrong(&format!("a wrong value at line {}, column {}", error.line(), error.column()))
-        })
+        })?;
+        // The type may take `null` for a field that is missing.
+        match self.required.iter().find(|key| map.get(**key).is_some_and(Value::is_null)) {
+            Some(key) => Err(wrong(&format!("`{key}` is null"))),
+            None => Ok(read),
+        }
     }
 }
 
@@ -166,9 +171,9 @@ pub(super) fn read_texts<'a, T: DeserializeOwned>(
     must: &str,
 ) -> Result<T, Misread> {
     let texts = texts.map(|(name, text)| (name, TextValue { name, text }));
-    T::deserialize(MapDeserializer::new(texts)).map_err(|why| match why {
-        Misread::Data(_) => Misread::Query(format!("the query must be such as {must}")),
-        why => why,
+    T::deserialize(MapDeserializer::new(texts)).map_err(|why| {
+        let is_data = matches!(why, Misread::Data(_));
+        if is_data { Misread::Query(format!("the query must be such as {must}")) } else { why }
     })
 }
 
@@ -375,6 +380,9 @@ mod tests {
         assert_eq!(read(br#"{"name":"a","on":true}"#), refused("unknown key `on`"));
         assert_eq!(read(b"{}"), refused("`name` is missing"));
         assert_eq!(read(br#"{"name":1}"#), refused("a wrong value at line 1, column 9"));
+        let counted = Form { required: &["count"], ..FORM };
+        let null = counted.read::<Sample>(br#"{"name":"a","count":null}"#, &[]);
+        assert_eq!(null, refused("`count` is null"));
         assert_eq!(read(b"[\"a\"]"), Err(Misread::Data(must.clone())));
 
         let line = br#"{"command":"x","name":"a","count":2}"#;
