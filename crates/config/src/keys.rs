@@ -137,17 +137,18 @@ pub(crate) fn any(mut is: impl FnMut(&KeyMap) -> bool) -> bool {
     maps.into_iter().any(|map| within(map, &mut is))
 }
 
-/// The table of all keys in REFERENCE.md, and the list of their meanings, as Markdown.
+/// The tables of all keys in REFERENCE.md, as Markdown: the second has their meanings.
 #[must_use]
 pub fn reference() -> String {
     let mut keys = all();
     keys.sort_by_cached_key(|key| format!("{}: {}", key.role, key.path));
     let head = "| role: key | type | default | unit | change |\n|---|---|---|---|---|\n".to_owned();
     let rows = keys.iter().map(line);
+    // Without a blank in front, which marks the rows of the first table.
     let list = keys
         .iter()
-        .map(|PlacedKey { role, path, sentence, .. }| format!("- `{role}: {path}`: {sentence}\n"));
-    let title = "\n## The meaning of each key\n\n".to_owned();
+        .map(|PlacedKey { role, path, sentence, .. }| format!("|`{role}: {path}`|{sentence}|\n"));
+    let title = "\n## The meaning of each key\n\n|role: key|meaning|\n|---|---|\n".to_owned();
     std::iter::once(head).chain(rows).chain([title]).chain(list).collect()
 }
 
