@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use config::{Over, Service, Target};
 use net::source::Source;
@@ -44,6 +45,8 @@ pub(crate) struct Member {
     silence: AtomicU32,
     /// When a flow was last answered; 0: none was.
     heard: AtomicU64,
+    /// The time of a dial, in microseconds: a moving average. 0: no dial has succeeded.
+    micros: AtomicU32,
 }
 
 /// The silence of a target that answers none of its flows.
@@ -53,7 +56,8 @@ const WHOLE: u32 = 1_000;
 /// answer reach it: a single lost datagram, or a program that expects no answer, does not suffice.
 const SILENT: u32 = WHOLE / 2;
 
-/// The divisor of the moving average: each flow changes it by this fraction of the difference.
+/// The divisor of the moving averages: each flow and each dial changes its average by this fraction
+/// of the difference.
 const STEP: u32 = 4;
 
 /// A target counts as answering if a flow to it was answered within this time, in milliseconds. An
@@ -73,6 +77,7 @@ impl Member {
             back: AtomicU64::new(0),
             tried: AtomicU64::new(0),
             silence: AtomicU32::new(0),
+            micros: AtomicU32::new(0),
             heard: AtomicU64::new(0),
         }
     }
@@ -234,6 +239,19 @@ impl Pool {
         TargetWatch { is_asked: self.is_asked, ..self.member(0).watch.clone() }
     }
 
+    /// Records the time of a successful dial. Two workers that write at once lose a sample, which a
+    /// moving average survives.
+    pub(super) fn took(&self, place: usize, time: Duration) {
+        let (average, last) = (&self.member(place).micros, i64::try_from(time.as_micros()));
+        let (last, known) = (last.unwrap_or(i64::MAX), average.load(Ordering::Relaxed));
+        let next = if known == 0 {
+            last
+        } else {
+            i64::from(known) + (last - i64::from(known)) / i64::from(STEP)
+        };
+        average.store(u32::try_from(next.max(1)).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
     /// Records how the dial of a visitor ended.
     pub(super) fn dialled(&self, place: usize, outcome: Result<(), &DialError>) {
         if outcome.is_err() || !self.is_asked {
@@ -297,6 +315,7 @@ impl Pool {
                         weight: u32::try_from(whole).unwrap_or(u32::MAX),
                         now: u32::try_from(whole * member.percent(now) / 100).unwrap_or(u32::MAX),
                         live: member.live.load(Ordering::Relaxed),
+                        micros: member.micros.load(Ordering::Relaxed),
                     }
                 })
             };
@@ -441,6 +460,20 @@ mod tests {
 
     fn picks(pool: &Pool, now: u64, visitors: usize) -> Vec<usize> {
         (0..visitors).map(|_| pool.pick_at(None, &[], now).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_time_of_dials_is_a_moving_average() {
+        let pool = Pools::default().of(&service(TWO));
+        let took = |millis| {
+            pool.took(0, Duration::from_millis(millis));
+            pool.member(0).micros.load(Ordering::Relaxed)
+        };
+        assert_eq!(took(8), 8_000);
+        assert_eq!(took(4), 7_000);
+        assert_eq!(took(0), 5_250);
+        assert_eq!(pool.member(1).micros.load(Ordering::Relaxed), 0);
+        assert_eq!(took(u64::MAX / 1000), u32::MAX);
     }
 
     #[test]

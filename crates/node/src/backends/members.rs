@@ -131,7 +131,8 @@ impl Member {
     pub(super) fn candidate(&self, now: u64) -> Candidate {
         let percent = percent_since(self.back.load(Ordering::Relaxed), now);
         let now = u32::try_from(percent).unwrap_or(100);
-        Candidate { id: self.id, weight: 100, now, live: self.backend.gate.live() }
+        // The workers do not share the round-trip times of their links.
+        Candidate { id: self.id, weight: 100, now, live: self.backend.gate.live(), micros: 0 }
     }
 
     /// Records when its target serves again.

@@ -20,6 +20,9 @@ pub struct Candidate {
     pub now: u32,
     /// The current number of its visitors.
     pub live: u32,
+    /// The time that it takes to reach the end, in microseconds: a moving average. 0: it is not
+    /// known.
+    pub micros: u32,
 }
 
 /// The round-robin state: the accumulated weight of each end.
@@ -102,7 +105,7 @@ mod tests {
     use super::*;
 
     fn end(id: u64, weight: u32, live: u32) -> Option<Candidate> {
-        Some(Candidate { id, weight, now: weight, live })
+        Some(Candidate { id, weight, now: weight, live, micros: 0 })
     }
 
     fn picks(policy: Balance, ends: &[Option<Candidate>], visitors: usize) -> Vec<usize> {
@@ -134,7 +137,7 @@ mod tests {
 
     #[test]
     fn an_end_that_has_just_returned_gets_fewer_visitors() {
-        let slow = Candidate { id: 2, weight: 100, now: 10, live: 0 };
+        let slow = Candidate { id: 2, weight: 100, now: 10, live: 0, micros: 0 };
         let ends = [end(1, 100, 0), Some(slow)];
         let of_slow = picks(Balance::RoundRobin, &ends, 110).iter().filter(|n| **n == 1).count();
         assert_eq!(of_slow, 10);
