@@ -16,7 +16,7 @@
 //!
 //! | attribute of a field | meaning |
 //! |---|---|
-//! | a text | what the value is, as in REFERENCE.md; not for `map` and `list` |
+//! | a text, `is = CONST` | what the value is, as in REFERENCE.md; not for `map` and `list` |
 //! | `default = "60s"` | the value of an absent key, as text that the key itself could have |
 //! | `none`, `none = "standard error"` | an absent key has no value; the note is for readers |
 //! | `required`, `required = "hint"` | an absent key is a problem; without a hint, `with` reports it |

@@ -33,7 +33,8 @@ pub(crate) struct RowSpec {
     /// The field with the value; `None` for a row of its own.
     pub(crate) field: Option<(Ident, Type)>,
     pub(crate) sentence: String,
-    pub(crate) is: String,
+    /// The text of the type; `None` for a map.
+    pub(crate) is: Option<Expr>,
     pub(crate) absent: Absent,
     pub(crate) note: Option<String>,
     pub(crate) change: Option<Ident>,
@@ -151,7 +152,7 @@ impl RowSpec {
             key,
             field: None,
             sentence,
-            is: String::new(),
+            is: None,
             absent: Absent::None(String::new()),
             note: None,
             change: None,
@@ -184,7 +185,7 @@ impl RowSpec {
 
     /// Whether this is a key, and no value that another type declares.
     pub(crate) fn is_key(&self) -> bool {
-        !self.is.is_empty() || self.map.is_some()
+        self.is.is_some() || self.map.is_some()
     }
 
     fn fill(&mut self, attribute: &Attribute) -> Result<()> {
@@ -195,7 +196,7 @@ impl RowSpec {
             }
             while !input.is_empty() {
                 if input.peek(LitStr) {
-                    self.is = input.parse::<LitStr>()?.value();
+                    self.is = Some(input.parse()?);
                 } else {
                     self.one(input)?;
                 }
@@ -262,6 +263,7 @@ impl RowSpec {
                 self.holds = Some(input.parse()?);
             }
             "unit" => self.unit = Some(text(input)?),
+            "is" => self.is = Some(expr(input)?),
             "from" => self.from = Some(expr(input)?),
             "rank" => {
                 input.parse::<Token![=]>()?;

@@ -38,7 +38,8 @@ pub(crate) fn section(section: &Declared) -> Result<TokenStream> {
 
 /// The row of a key.
 fn row(row: &RowSpec) -> Result<TokenStream> {
-    let RowSpec { key, sentence, is, note, unit, .. } = row;
+    let RowSpec { key, sentence, note, unit, .. } = row;
+    let is = row.is.clone().unwrap_or_else(|| syn::parse_quote!(""));
     if sentence.is_empty() {
         return Err(silent(key));
     }

@@ -20,6 +20,9 @@ impl Balance {
     /// All rules.
     pub const ALL: [Self; 3] = [Self::RoundRobin, Self::LeastConnections, Self::SourceHash];
 
+    /// The words of all rules, as the reference of the configuration has them.
+    pub const WORDS: &str = "`round_robin`, `least_connections`, `source_hash`";
+
     /// The table: the number on the wire (SPEC.md, field `sharing`), and the word of the
     /// configuration.
     const fn row(self) -> (u8, &'static str) {
@@ -77,6 +80,8 @@ mod tests {
             assert_eq!((rule.number(), Balance::of_number(number)), (number, rule));
             assert_eq!(Balance::of_name(rule.name()), Some(rule));
         }
+        let words = Balance::ALL.map(|rule| format!("`{rule}`"));
+        assert_eq!(Balance::WORDS, words.join(", "));
         assert_eq!(Balance::of_number(200), Balance::RoundRobin);
         assert_eq!(Balance::of_name("random"), None);
         assert_eq!(

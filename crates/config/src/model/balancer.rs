@@ -1,8 +1,8 @@
 //! The model of a proxy: a process that distributes connections and datagrams over targets, without
 //! a tunnel.
 
-use proto::Visitors;
 use proto::control::ServiceTerms;
+use proto::{Balance, Visitors};
 
 use crate::key_table::KeyTable;
 use crate::model::change::Changed;
@@ -44,7 +44,7 @@ pub struct ProxyConfig {
     text = "The target of the listener, or a list of targets to balance visitors over.")]
 #[row(target_tls: map, keys = TargetTls, none,
     text = "The verification of certificates of tls:// targets of the listener.")]
-#[row(balance: "`round_robin`, `least_connections`, `source_hash`", default = "round_robin",
+#[row(balance: is = Balance::WORDS, default = "round_robin",
     text = "The rule that selects a target of the listener for a visitor.")]
 #[row(health: map, keys = Check, none = "visitors find out",
     text = "The health check of the targets of the listener.")]

@@ -125,7 +125,7 @@ pub(crate) struct Written {
     #[key(map)]
     pub(crate) limits: Limited,
     /// The rule that selects a target, or a client of a shared service, for a visitor.
-    #[key("`round_robin`, `least_connections`, `source_hash`", default = "round_robin",
+    #[key(is = Balance::WORDS, default = "round_robin",
         read = rule)]
     pub(crate) balance: Balance,
     /// Shares the public addresses of the service with other clients and processes.
