@@ -14,14 +14,18 @@ pub enum Balance {
     LeastConnections,
     /// The same end for all visitors of one IP address.
     SourceHash,
+    /// The end with the least product of visitors and time to reach it, in proportion to its
+    /// weight. Without the visitors, all of them would go to the nearest end.
+    LeastLatency,
 }
 
 impl Balance {
     /// All rules.
-    pub const ALL: [Self; 3] = [Self::RoundRobin, Self::LeastConnections, Self::SourceHash];
+    pub const ALL: [Self; 4] =
+        [Self::RoundRobin, Self::LeastConnections, Self::SourceHash, Self::LeastLatency];
 
     /// The words of all rules, as the reference of the configuration has them.
-    pub const WORDS: &str = "`round_robin`, `least_connections`, `source_hash`";
+    pub const WORDS: &str = "`round_robin`, `least_connections`, `source_hash`, `least_latency`";
 
     /// The table: the number on the wire (SPEC.md, field `sharing`), and the word of the
     /// configuration.
@@ -30,6 +34,7 @@ impl Balance {
             Self::RoundRobin => (0, "round_robin"),
             Self::LeastConnections => (1, "least_connections"),
             Self::SourceHash => (2, "source_hash"),
+            Self::LeastLatency => (3, "least_latency"),
         }
     }
 
@@ -86,7 +91,7 @@ mod tests {
         assert_eq!(Balance::of_name("random"), None);
         assert_eq!(
             Balance::choices(),
-            "round_robin, least_connections or source_hash [default: round_robin]"
+            "round_robin, least_connections, source_hash or least_latency [default: round_robin]"
         );
     }
 }

@@ -25,6 +25,13 @@ pub struct Candidate {
     pub micros: u32,
 }
 
+impl Candidate {
+    /// Its visitors, with the visitor that looks for an end.
+    fn visitors(&self) -> u128 {
+        u128::from(self.live) + 1
+    }
+}
+
 /// The round-robin state: the accumulated weight of each end.
 #[derive(Debug, Default)]
 pub struct Turns(Vec<i64>);
@@ -52,15 +59,28 @@ impl Turns {
             (Balance::RoundRobin, _) | (Balance::SourceHash, None) => {
                 self.next(candidates, |_| true)
             }
-            (Balance::LeastConnections, _) => {
-                // (a + 1) / weight of a < (b + 1) / weight of b, without a division.
-                let load = |a: &Candidate, b: &Candidate| {
-                    (u64::from(a.live) + 1) * u64::from(b.now.max(1))
-                };
-                let least = fit().map(|(_, one)| one).min_by(|a, b| load(a, b).cmp(&load(b, a)))?;
-                self.next(candidates, |one| load(one, &least) <= load(&least, one))
+            (Balance::LeastConnections, _) => self.least(candidates, |one| one.visitors()),
+            (Balance::LeastLatency, _) => {
+                // An unknown time counts as none, so that the next visitor measures it; without
+                // any known time, the visitors alone decide.
+                let is_known = fit().any(|(_, one)| one.micros > 0);
+                let time = |one: &Candidate| if is_known { u128::from(one.micros) } else { 1 };
+                self.least(candidates, |one| one.visitors() * time(one))
             }
         }
+    }
+
+    /// The end with the least load in proportion to its weight; equal ends take turns.
+    fn least(
+        &mut self,
+        candidates: &[Option<Candidate>],
+        load: impl Fn(&Candidate) -> u128,
+    ) -> Option<usize> {
+        // Load of a / weight of a < load of b / weight of b, without a division.
+        let share = |a: &Candidate, b: &Candidate| load(a) * u128::from(b.now.max(1));
+        let all = candidates.iter().filter_map(|one| one.filter(|one| one.weight > 0));
+        let least = all.min_by(|a, b| share(a, b).cmp(&share(b, a)))?;
+        self.next(candidates, |one| share(one, &least) <= share(&least, one))
     }
 
     /// The next `wanted` end, by smooth weighted round robin as in nginx: in each round every end
@@ -133,6 +153,23 @@ mod tests {
         assert_eq!(least(&[end(1, 2, 5), end(2, 1, 4)]), 0);
         let alike = [end(1, 1, 4), end(2, 1, 4), end(3, 1, 9)];
         assert_eq!(picks(Balance::LeastConnections, &alike, 4), [0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn the_nearest_end_gets_visitors_until_it_is_as_busy_as_it_is_near() {
+        let away = |id, live, micros| {
+            let weight = 100;
+            Some(Candidate { id, weight, now: weight, live, micros })
+        };
+        let least = |ends: &[_]| picks(Balance::LeastLatency, ends, 1)[0];
+        assert_eq!(least(&[away(1, 0, 9_000), away(2, 0, 1_000)]), 1);
+        assert_eq!(least(&[away(1, 0, 9_000), away(2, 7, 1_000)]), 1);
+        assert_eq!(least(&[away(1, 0, 9_000), away(2, 9, 1_000)]), 0);
+        // An end without a known time is measured by the next visitor.
+        assert_eq!(least(&[away(1, 0, 1), away(2, 99, 0)]), 1);
+        // Without any known time the least busy end is next.
+        let unknown = [away(1, 4, 0), away(2, 3, 0), away(3, 3, 0)];
+        assert_eq!(picks(Balance::LeastLatency, &unknown, 3), [1, 2, 1]);
     }
 
     #[test]
