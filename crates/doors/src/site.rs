@@ -434,6 +434,7 @@ impl web::Service for Service {
         let (known, visitor) = (Rc::clone(known), self.sender);
         let picked = self.entrance.backends.accountable();
         let service = format!("service {} of client {}", picked.aim.name, picked.client);
+        let stats = entrance::stats_of(&self.site.worker, &self.entrance, &picked);
         Some(Box::pin(async move {
             let _ticket = ticket;
             let outcome = match source {
@@ -450,6 +451,7 @@ impl web::Service for Service {
             match outcome {
                 Judgement::Right => known.set(me),
                 Judgement::Wrong => {
+                    stats.iter().for_each(|stats| stats.count_wrong_password());
                     tracing::debug!(service, ?visitor, "a visitor gave a wrong user or password");
                 }
                 Judgement::Busy => return Verdict::Busy,

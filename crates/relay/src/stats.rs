@@ -23,6 +23,8 @@ pub struct Stats {
     refused: [Cell<u64>; REASONS],
     /// The number of visitors whose address is not permitted.
     barred: Cell<u64>,
+    /// The number of wrong passwords that visitors gave.
+    wrong_passwords: Cell<u64>,
     requests: Requests,
     /// Limits the log lines about refusals; each line contains the counter.
     pub(crate) complaints: Throttle,
@@ -74,6 +76,17 @@ impl Stats {
     #[must_use]
     pub fn barred(&self) -> u64 {
         self.barred.get()
+    }
+
+    /// Counts a wrong user or password of a visitor.
+    pub fn count_wrong_password(&self) {
+        add(&self.wrong_passwords, 1);
+    }
+
+    /// The number of wrong users and passwords that visitors gave.
+    #[must_use]
+    pub fn wrong_passwords(&self) -> u64 {
+        self.wrong_passwords.get()
     }
 
     /// The counters of HTTP requests.

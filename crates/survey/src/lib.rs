@@ -77,6 +77,7 @@ pub(crate) fn add_streams(service: &mut status::Service, streams: &Stats, to_tar
     service.bytes_in += of_visitors;
     service.bytes_out += of_targets;
     service.refused = refused(streams);
+    service.wrong_passwords += streams.wrong_passwords();
 }
 
 /// Adds the counts of flows. `to_target`: the sockets here belong to targets, so that what they

@@ -230,6 +230,8 @@ pub static FIGURES: &[Figure] = figures! {
             |service| service.bytes_in;
         Counter tunnel_service_out_bytes_total "Bytes from the target towards visitors."
             |service| service.bytes_out;
+        Counter tunnel_service_wrong_passwords_total
+            "Wrong users and passwords that visitors of names gave." |service| service.wrong_passwords;
     }
     REFUSALS, Always => {
         Counter tunnel_service_refused_total

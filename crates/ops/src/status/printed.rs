@@ -122,6 +122,7 @@ mod tests {
             datagrams_out: 8,
             dropped: counts("queue"),
             refused: counts("limit"),
+            wrong_passwords: 9,
             requests: sample_requests().requests,
             kept: true,
             shadows: vec!["other".to_owned()],

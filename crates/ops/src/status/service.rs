@@ -50,6 +50,9 @@ pub struct Service {
     /// `denied`, `timeout` …, and [`VISITOR_DENIED`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
+    /// The number of wrong users and passwords that visitors gave since the start, on a server.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub wrong_passwords: u64,
     /// The requests of HTTP since the start, on a server; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Requests>,
@@ -182,6 +185,7 @@ impl Service {
         self.bytes_out += part.bytes_out;
         self.datagrams_in += part.datagrams_in;
         self.datagrams_out += part.datagrams_out;
+        self.wrong_passwords += part.wrong_passwords;
         for (own, part) in [(&mut self.refused, &part.refused), (&mut self.dropped, &part.dropped)]
         {
             for (reason, count) in part {

@@ -298,4 +298,8 @@ fn guesses_of_one_source_are_bounded_over_all_connections() {
     });
     let answered = answered.count();
     assert!((2..=40).contains(&answered), "{answered} guesses were answered");
+    let status = super::status::said(&running, &["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let service = &status["sessions"][0]["services"][0];
+    assert!(service["wrong_passwords"].as_u64() >= Some(2), "{service}");
 }

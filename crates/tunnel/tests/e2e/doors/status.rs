@@ -11,7 +11,7 @@ use crate::harness::{SOON, Scheme, run, tunnel};
 use crate::reload::outcome;
 
 /// What a command says about the server.
-fn said(running: &Running, words: &[&str]) -> String {
+pub(super) fn said(running: &Running, words: &[&str]) -> String {
     let control = running.file("server.sock");
     let (code, said, complaint) = outcome(run(tunnel(words).arg("--control").arg(control)));
     assert_eq!((code, complaint.as_str()), (Some(0), ""), "{words:?}");
