@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use ops::clients::Client;
 use ops::status::{Carrier, ClientState, Service, ServiceState, SessionState, Told};
+use ops::term::Tone;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -337,10 +338,7 @@ impl Known {
 }
 
 fn is_needy(service: &Service) -> bool {
-    matches!(
-        service.state.state(),
-        ServiceState::Refused | ServiceState::Denied | ServiceState::TargetDown
-    )
+    service.state.tone() == Tone::Bad
 }
 
 /// Whether the row contains seconds since an event.

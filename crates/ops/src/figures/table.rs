@@ -291,14 +291,7 @@ fn seconds(micros: u64) -> f64 {
 }
 
 fn is_up(service: &Service) -> bool {
-    match service.state.state() {
-        ServiceState::Up | ServiceState::TargetDown => true,
-        ServiceState::Denied
-        | ServiceState::Waiting
-        | ServiceState::Superseded
-        | ServiceState::Refused
-        | ServiceState::Unknown => false,
-    }
+    service.state.state().is_published()
 }
 
 fn buckets(requests: &Requests) -> Buckets {

@@ -373,6 +373,18 @@ impl State for ServiceState {
     }
 }
 
+impl ServiceState {
+    /// Whether the service is published, with or without a target that serves.
+    pub const fn is_published(self) -> bool {
+        match self {
+            Self::Up | Self::TargetDown => true,
+            Self::Denied | Self::Waiting | Self::Superseded | Self::Refused | Self::Unknown => {
+                false
+            }
+        }
+    }
+}
+
 /// Whether a client of a server is connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

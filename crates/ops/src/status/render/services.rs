@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Service, ServiceState, Session, State as _, Told};
+use super::super::{Service, ServiceState, Session, State as _, TargetState, Told};
 use super::{Rates, bytes, dash, duration, key};
 use crate::term::{Column, Sheet, Table, natural};
 
@@ -222,14 +222,12 @@ fn cells(peer: &str, service: &Service, has_flows: bool, rates: Option<&Rates>) 
 /// refusal gets a line of its own below the table.
 fn brief(reported: &Told<ServiceState>) -> String {
     let state = reported.state();
-    match state {
-        ServiceState::Waiting => "waiting".to_owned(),
-        ServiceState::Up
-        | ServiceState::TargetDown
-        | ServiceState::Denied
-        | ServiceState::Superseded
-        | ServiceState::Refused => state.text().to_owned(),
-        ServiceState::Unknown => reported.to_string(),
+    if state == ServiceState::Waiting {
+        "waiting".to_owned()
+    } else if state == ServiceState::Unknown {
+        reported.to_string()
+    } else {
+        state.text().to_owned()
     }
 }
 
@@ -243,8 +241,10 @@ fn targets(sheet: &mut Sheet, services: &[&Service]) {
     for service in several {
         for target in &service.targets {
             let state = match &target.down {
-                Some(down) => format!("{} for {}", target.state, duration(down.seconds)),
-                None => target.state.to_string(),
+                Some(down) if target.state == TargetState::Down => {
+                    format!("{} for {}", target.state, duration(down.seconds))
+                }
+                Some(_) | None => target.state.to_string(),
             };
             let counts = [target.weight.into(), target.visitors, target.visitors_total];
             let [weight, visitors, total] = counts.map(|count: u64| count.to_string());
