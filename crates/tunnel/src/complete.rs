@@ -14,6 +14,7 @@ use control::Instance;
 use ops::Role;
 use ops::command::{ListClients, ReadStatus};
 use ops::state::Places;
+use ops::status::Status;
 
 use crate::{install, whereabouts};
 
@@ -22,18 +23,18 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The services and forwards of a client, by the words of `tunnel unpublish`.
 pub(crate) fn published() -> ArgValueCompleter {
-    completer(|| of_status(Some(Role::Client)))
+    of_status(&[Role::Client], names_of_services)
 }
 
 /// The services and forwards of a client, and the services of a server.
 pub(crate) fn services() -> ArgValueCompleter {
-    completer(|| of_status(None))
+    of_status(&[], names_of_services)
 }
 
 /// The clients of a server.
 pub(crate) fn clients() -> ArgValueCompleter {
     completer(|| {
-        ask(Some(Role::Server), |instance| {
+        ask(&[Role::Server], |instance| {
             let clients = control::ask(instance, ListClients {}).ok()?;
             Some(clients.list.into_iter().map(|client| client.name).collect())
         })
@@ -45,7 +46,7 @@ pub(crate) fn instances() -> ArgValueCompleter {
     completer(install::names)
 }
 
-fn completer(names: fn() -> Vec<String>) -> ArgValueCompleter {
+fn completer(names: impl Fn() -> Vec<String> + Send + Sync + 'static) -> ArgValueCompleter {
     ArgValueCompleter::new(move |current: &OsStr| candidates(names(), current))
 }
 
@@ -58,16 +59,24 @@ fn candidates(mut names: Vec<String>, current: &OsStr) -> Vec<CompletionCandidat
     names.into_iter().map(CompletionCandidate::new).collect()
 }
 
-fn of_status(role: Option<Role>) -> Vec<String> {
-    ask(role, |instance| {
-        let sessions = control::ask(instance, ReadStatus {}).ok()?.sessions;
-        let of = |session: ops::status::Session| {
-            let services = session.services.into_iter().map(|service| service.name);
-            // The name of a forward is the address of its listener.
-            services.chain(session.forwards.into_iter().filter_map(listener)).collect()
-        };
-        Some(sessions.into_iter().flat_map(|session| -> Vec<String> { of(session) }).collect())
+/// What `names` finds in the status of each daemon that has one of the roles; of all daemons, if
+/// there is no role.
+pub(crate) fn of_status(
+    roles: &'static [Role],
+    names: fn(Status) -> Vec<String>,
+) -> ArgValueCompleter {
+    completer(move || {
+        ask(roles, move |instance| Some(names(control::ask(instance, ReadStatus {}).ok()?)))
     })
+}
+
+fn names_of_services(status: Status) -> Vec<String> {
+    let of = |session: ops::status::Session| {
+        let services = session.services.into_iter().map(|service| service.name);
+        // The name of a forward is the address of its listener.
+        services.chain(session.forwards.into_iter().filter_map(listener)).collect()
+    };
+    status.sessions.into_iter().flat_map(|session| -> Vec<String> { of(session) }).collect()
 }
 
 /// The address of the listener of a forward.
@@ -75,13 +84,16 @@ fn listener(forward: ops::status::Service) -> Option<String> {
     forward.name.split(" -> ").next().map(str::to_owned)
 }
 
-/// The names that daemons of the role report in time. If the command line names a daemon, only this
-/// daemon is queried.
-fn ask(role: Option<Role>, names: fn(&Instance) -> Option<Vec<String>>) -> Vec<String> {
+/// The names that daemons of the roles report in time. If the command line names a daemon, only
+/// this daemon is queried.
+fn ask(
+    roles: &'static [Role],
+    names: impl Fn(&Instance) -> Option<Vec<String>> + Send + 'static,
+) -> Vec<String> {
     let (to, from) = mpsc::channel();
     // A hanging daemon would block the shell. The process ends with its completions.
     thread::spawn(move || {
-        for path in sockets(role) {
+        for path in sockets(roles) {
             let found = Instance::connect(&path).ok().and_then(|instance| names(&instance));
             let _ = to.send(found.unwrap_or_default());
         }
@@ -92,7 +104,7 @@ fn ask(role: Option<Role>, names: fn(&Instance) -> Option<Vec<String>>) -> Vec<S
 }
 
 /// The control sockets of the daemons that the command line selects.
-fn sockets(role: Option<Role>) -> Vec<PathBuf> {
+fn sockets(roles: &[Role]) -> Vec<PathBuf> {
     let words: Vec<_> = std::env::args_os().collect();
     let after = |flag: &str| {
         let at = words.iter().position(|word| word == flag)?;
@@ -108,9 +120,9 @@ fn sockets(role: Option<Role>) -> Vec<PathBuf> {
     let is_meant = |path: &PathBuf| {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         // The file of a socket begins with the name of the role, unless the user chose the file.
-        let Some(role) = role else { return true };
         let others = [Role::Server, Role::Client, Role::Proxy].into_iter();
-        others.filter(|other| *other != role).all(|other| !name.starts_with(other.name()))
+        let mut others = others.filter(|other| !roles.is_empty() && !roles.contains(other));
+        others.all(|other| !name.starts_with(other.name()))
     };
     live.into_iter().filter(is_meant).collect()
 }

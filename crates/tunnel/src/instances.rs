@@ -204,10 +204,9 @@ pub(crate) fn stop(which: &Which, now: bool) -> anyhow::Result<()> {
 
 /// Asks the running daemon that has what the command needs.
 pub(crate) fn ask<C: Command>(which: &Which, command: C) -> anyhow::Result<C::Answer> {
-    let instance = match C::ABOUT.role {
-        None => find(which),
-        Some(Role::Run) => find_supervisor(which),
-        Some(role) => find_role(which, role),
+    let instance = match C::ABOUT.roles {
+        [Role::Run] => find_supervisor(which),
+        roles => told_how(search(which, roles)),
     };
     control::ask(&instance?, command)
 }
@@ -224,7 +223,7 @@ pub(crate) fn ask_waiting<C: Command>(
 /// The daemon that `which` selects, or the only running daemon. The error of a user without
 /// permission contains the command that works.
 pub(crate) fn find(which: &Which) -> anyhow::Result<Instance> {
-    told_how(search(which, None))
+    told_how(search(which, &[]))
 }
 
 /// Finds the running daemon as [`find`] does. `tunnel run` stands for all its daemons.
@@ -298,7 +297,7 @@ fn supervised(file: &Path) -> Option<Instance> {
 /// Finds the running daemon as [`find`] does. Of several daemons, only those with the role `role`
 /// count, if there are any.
 pub(crate) fn find_role(which: &Which, role: Role) -> anyhow::Result<Instance> {
-    told_how(search(which, Some(role)))
+    told_how(search(which, &[role]))
 }
 
 fn told_how(found: anyhow::Result<Instance>) -> anyhow::Result<Instance> {
@@ -318,7 +317,9 @@ fn with_sudo(arguments: impl Iterator<Item = String>) -> String {
     ["sudo".to_owned(), "tunnel".to_owned()].into_iter().chain(quoted).collect::<Vec<_>>().join(" ")
 }
 
-fn search(which: &Which, role: Option<Role>) -> anyhow::Result<Instance> {
+/// The daemon that `which` selects, or the only running daemon. Of several daemons, only those with
+/// one of the roles count, if there are any.
+fn search(which: &Which, roles: &[Role]) -> anyhow::Result<Instance> {
     if let Some(path) = &which.control {
         return Instance::connect(path);
     }
@@ -334,19 +335,15 @@ fn search(which: &Which, role: Option<Role>) -> anyhow::Result<Instance> {
     if running.live.iter().any(|path| !is_supervisor(path)) {
         running.live.retain(|path| !is_supervisor(path));
     }
-    let found = match role {
-        Some(role) => of_role(running, role),
-        None => running,
-    };
-    one_of(&found, &places.known())
+    one_of(&of_roles(running, roles), &places.known())
 }
 
-/// The sockets whose name begins with the role, like all names that a daemon chooses. All sockets,
-/// if there is no such name.
-fn of_role(mut found: Found, role: Role) -> Found {
+/// The sockets whose name begins with one of the roles, like all names that a daemon chooses. All
+/// sockets, if there is no such name.
+fn of_roles(mut found: Found, roles: &[Role]) -> Found {
     let is_of_role = |path: &&PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| name.starts_with(role.name()))
+        name.is_some_and(|name| roles.iter().any(|role| name.starts_with(role.name())))
     };
     let some: Vec<_> = found.live.iter().filter(is_of_role).cloned().collect();
     if !some.is_empty() {
@@ -401,7 +398,7 @@ mod tests {
         let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
         let both = || paths(&["/run/a/client-home.sock", "/run/server.sock"]);
         let of_role =
-            |live: Vec<PathBuf>, role| of_role(Found { live, denied: Vec::new() }, role).live;
+            |live: Vec<PathBuf>, role| of_roles(Found { live, denied: Vec::new() }, &[role]).live;
         assert_eq!(of_role(both(), Role::Client), both()[..1]);
         assert_eq!(of_role(both(), Role::Server), both()[1..]);
         assert_eq!(of_role(paths(&["/run/own.sock"]), Role::Client), paths(&["/run/own.sock"]));

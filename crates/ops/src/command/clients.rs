@@ -35,7 +35,7 @@ pub struct Enroll(pub Order);
 
 impl Command for Enroll {
     const ABOUT: About = About::new("enroll", "opened")
-        .of(Role::Server)
+        .of(&[Role::Server])
         .help("Make a one-time code for a new client")
         .routes(&[post("/enrolments")
             .body(Form::object(r#"{"name":"office","allow_tcp":["10000-10100"]}"#, &["name"]))]);
@@ -70,7 +70,7 @@ pub struct Revoke {
 
 impl Command for Revoke {
     const ABOUT: About = About::new("revoke", "revoked")
-        .of(Role::Server)
+        .of(&[Role::Server])
         .help(
             "Disconnect and forget a client that enrolled by a code, as `tunnel enroll --revoke` \
              does",
@@ -91,7 +91,7 @@ pub struct ListClients {}
 
 impl Command for ListClients {
     const ABOUT: About = About::new("clients", "clients")
-        .of(Role::Server)
+        .of(&[Role::Server])
         .help("List the clients of a server, also those that are away; show or change one of them")
         .routes(&[get("/clients")]);
     type Answer = clients::Clients;
@@ -109,7 +109,7 @@ pub struct ShowClient {
 
 impl Command for ShowClient {
     const ABOUT: About = About::new("client", "client")
-        .of(Role::Server)
+        .of(&[Role::Server])
         .help("Show one client in full: rights, limits, services and links")
         .routes(&[get("/clients/{name}")])
         .missing("the server knows no client of this name");
@@ -128,7 +128,7 @@ pub struct Allow(pub Order);
 
 impl Command for Allow {
     const ABOUT: About = About::new("allow", "allowed")
-        .of(Role::Server)
+        .of(&[Role::Server])
         .help("Add rights to a client at once; runs on the machine of the server")
         .routes(&[post("/clients/{name}/rights").body(RIGHTS)])
         .slow();
@@ -146,7 +146,7 @@ pub struct Deny(pub Order);
 
 impl Command for Deny {
     const ABOUT: About = About::new("deny", "allowed")
-        .of(Role::Server)
+        .of(&[Role::Server])
         .help("Take rights away from a client at once; runs on the machine of the server")
         .routes(&[delete("/clients/{name}/rights").body(RIGHTS)])
         .slow();
@@ -160,7 +160,7 @@ impl Command for Deny {
 
 impl Command for LimitOrder {
     const ABOUT: About = About::new("limit", "limited")
-        .of(Role::Server)
+        .of(&[Role::Server])
         .help("Change limits of a client at once; the value `none` removes a limit")
         .routes(&[patch("/clients/{name}/limits")
             .body(Form::object(r#"{"streams":"100","ports":"none"}"#, &[]))])
@@ -175,7 +175,7 @@ impl Command for LimitOrder {
 
 impl Command for HoldOrder {
     const ABOUT: About = About::new("hold", "held")
-        .of(Role::Server)
+        .of(&[Role::Server])
         .help(
             "Answer visitors of a client's http:// and https:// names with a maintenance page \
              (503), at once and after a restart; running requests finish",
@@ -212,7 +212,7 @@ pub struct Kick {
 
 impl Command for Kick {
     const ABOUT: About = About::new("kick", "kicked")
-        .of(Role::Server)
+        .of(&[Role::Server])
         .help("Disconnect a client at once; its streams are reset, and it may log in again")
         .routes(&[delete("/clients/{name}/session")])
         .missing("no client of this name is connected");

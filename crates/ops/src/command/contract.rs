@@ -31,8 +31,8 @@ pub struct About {
     /// The routes of the API. Without one, only the control socket accepts the command: it starts a
     /// program of the sender's choice, or lets its sender in.
     pub routes: &'static [ApiRoute],
-    /// The role that has what the command needs. `None`: not one alone.
-    pub role: Option<Role>,
+    /// The roles that have what the command needs. Empty: every role.
+    pub roles: &'static [Role],
     /// The error of the API if the answer is `false` or `null`.
     pub missing: Option<&'static str>,
     /// Whether the daemon may wait for something else before it answers.
@@ -55,7 +55,7 @@ impl About {
             answer,
             help: "",
             routes: &[],
-            role: None,
+            roles: &[],
             missing: None,
             is_slow: false,
             is_endless: false,
@@ -73,8 +73,8 @@ impl About {
         Self { routes, ..self }
     }
 
-    pub(super) const fn of(self, role: Role) -> Self {
-        Self { role: Some(role), ..self }
+    pub(super) const fn of(self, roles: &'static [Role]) -> Self {
+        Self { roles, ..self }
     }
 
     pub(super) const fn missing(self, why: &'static str) -> Self {

@@ -125,7 +125,7 @@ pub struct Restart {
 
 impl Command for Restart {
     const ABOUT: About = About::new("restart", "restarted")
-        .of(Role::Run)
+        .of(&[Role::Run])
         .help("End daemons of `tunnel run`, and start them again");
     type Answer = status::Restarted;
 

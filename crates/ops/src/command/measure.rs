@@ -113,7 +113,7 @@ pub struct ProbeNat {}
 
 impl Command for ProbeNat {
     const ABOUT: About = About::new("nat", "nat")
-        .of(Role::Client)
+        .of(&[Role::Client])
         .help(
             "Show what stands between a running client and other clients: whether UDP passes, the \
              kind of NAT, and with which peers to expect a direct path",

@@ -125,7 +125,7 @@ fn requests<'a>(cx: &'a Context<'_>) -> anyhow::Result<&'a dyn daemon::Requests>
 /// Lists the kept requests of visitors, without secrets.
 impl Command for RequestFilter {
     const ABOUT: About = About::new("requests", "requests")
-        .of(Role::Client)
+        .of(&[Role::Client])
         .help("List the last requests of the visitors of a running client")
         .routes(&[get("/requests").query("since=7, where since is a number")])
         .private();
@@ -166,7 +166,7 @@ pub struct ShowRequest {
 
 impl Command for ShowRequest {
     const ABOUT: About = About::new("request", "request")
-        .of(Role::Client)
+        .of(&[Role::Client])
         .help("Show one request of a visitor in full")
         .routes(&[get("/requests/{id}")])
         .missing(GONE)
@@ -203,7 +203,7 @@ pub struct Replay {
 
 impl Command for Replay {
     const ABOUT: About = About::new("replay", "request")
-        .of(Role::Client)
+        .of(&[Role::Client])
         .help("Send a request of a visitor to its target again")
         .routes(&[post("/requests/{id}/replay")])
         .slow()

@@ -26,7 +26,7 @@ const STILL_SHARED: Duration = Duration::from_secs(1);
 /// Changes the services and forwards of a client.
 impl Command for ListChange {
     const ABOUT: About = About::new("lists", "reloaded")
-        .of(Role::Client)
+        .of(&[Role::Client])
         .help("Change the services and forwards of a client")
         .routes(&[patch("/lists")
             .body(Form::object(r#"{"publish":["10022=22"],"without":["web"]}"#, &[]))])
@@ -45,7 +45,7 @@ impl Command for ListChange {
 /// The first message is [`News::Shared`], and [`News::Ok`] follows at least once in 2 s.
 impl Command for ShareOrder {
     const ABOUT: About = About::new("share", "")
-        .of(Role::Client)
+        .of(&[Role::Client])
         .help("Show a local port, folder or file to others until Ctrl-C, and see who comes")
         .slow()
         .endless();
@@ -113,7 +113,7 @@ fn visitors<'a>(cx: &'a Context<'_>) -> anyhow::Result<&'a dyn daemon::Visitors>
 /// Makes a code for a visitor of a private service.
 impl Command for InviteOrder {
     const ABOUT: About = About::new("invite", "invitation")
-        .of(Role::Client)
+        .of(&[Role::Client])
         .help("Make a code for a visitor of a private service")
         .routes(&[post("/visitors")
             .body(Form::object(r#"{"service":"ssh","visitor":"laptop"}"#, &["service"]))])
@@ -138,7 +138,7 @@ pub struct ListVisitors {}
 
 impl Command for ListVisitors {
     const ABOUT: About = About::new("visitors", "visitors")
-        .of(Role::Client)
+        .of(&[Role::Client])
         .help("List the visitors of private services that were invited by codes")
         .routes(&[get("/visitors")]);
     type Answer = Vec<InvitedVisitor>;
@@ -160,7 +160,7 @@ pub struct Uninvite {
 
 impl Command for Uninvite {
     const ABOUT: About = About::new("uninvite", "uninvited")
-        .of(Role::Client)
+        .of(&[Role::Client])
         .help("End the visits of a visitor that was invited by a code")
         .routes(&[delete("/visitors/{name}")])
         .slow();

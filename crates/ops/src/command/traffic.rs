@@ -152,7 +152,7 @@ pub struct Connect {
 
 impl Command for Connect {
     const ABOUT: About = About::new("connect", "")
-        .of(Role::Client)
+        .of(&[Role::Client])
         .help(
             "Connect standard input and output with a target on the server's side of a running \
              client",
