@@ -62,6 +62,7 @@ use ops::nat::NatProbe;
 use ops::requests::{RequestDetail, RequestFilter, SeenRequests};
 use ops::share::Visits;
 use ops::status::{self, DaemonState, Status, Told};
+use ops::targets::Targets;
 use ops::tested::{Tested, Tester};
 use ops::{
     Certificates, Connector, Daemon, Foreseen, Inviter, ListsInForce, Reloaded, Requests, Role,
@@ -139,6 +140,8 @@ impl Client {
         let plan = Plan::new(&config, link, count.get())?;
         let materials = material::read(&config)?;
         let links = Links::of(&plan, count.get());
+        let records = Records::of_client();
+        records.follow(config.services.iter());
 
         // All forwards are bound before anything is registered, so that the user learns first of a
         // port in use.
@@ -168,7 +171,7 @@ impl Client {
             visits,
             uplinks: Uplinks::of(uplink),
             forwards,
-            records: Records::of_client(),
+            records,
             leaving: AtomicBool::new(false),
             instance: state.instance,
             serials: Arc::new(AtomicU64::new(1)),
@@ -243,8 +246,8 @@ impl Client {
             }
             service.shadows = shadows_of(&service.name);
             let known = config.services.iter().find(|known| known.name == service.name);
-            if let Some(pool) = known.map(|known| self.shared.records.pools.of(known)) {
-                (service.down, service.targets) = (pool.down(), pool.status());
+            if let Some(known) = known {
+                self.shared.records.pools.report(known, service);
             }
             if let Some(count) = counts.iter().find(|count| count.name == service.name) {
                 service.add(count);
@@ -290,6 +293,10 @@ impl Daemon for Client {
 
     fn tester(&self) -> Option<&dyn Tester> {
         Some(self)
+    }
+
+    fn targets(&self) -> Option<&dyn Targets> {
+        Some(&self.shared.records.pools)
     }
 
     fn status(&self) -> SendFuture<'_, Status> {

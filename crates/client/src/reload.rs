@@ -140,7 +140,7 @@ impl Client {
         shared.materials.replace(materials);
         shared.config.store(Arc::new(new.clone()));
         limits::set_client(&new.limits);
-        shared.records.limit(&new.services);
+        shared.records.follow(new.services.iter());
         if let Some(links) = links {
             uplink.replace(links, handles, &shared.leaving).await;
         }

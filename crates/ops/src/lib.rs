@@ -33,6 +33,7 @@
 //! | `life` | the phases running, draining, ending |
 //! | `state`, `socket_file` | the directories of a daemon's files, and its Unix sockets |
 //! | `term`, `token` | text for a person, and a new token |
+//! | `targets` | the targets that a daemon dials itself |
 //! | `tested` | the result of `tunnel test` |
 //! | `upgrade` | the change to another binary without an interruption |
 //! | `visit` | invitations to private services, and their codes |
@@ -65,6 +66,7 @@ pub mod shown;
 pub mod socket_file;
 pub mod state;
 pub mod status;
+pub mod targets;
 pub mod term;
 pub mod tested;
 mod token;

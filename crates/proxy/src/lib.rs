@@ -28,6 +28,7 @@ use arc_swap::ArcSwap;
 use config::{Balancer, Common, KeyPair, ProxyConfig, Trust};
 use link::ProcessBudget;
 use ops::status::{self, DaemonState, ServiceState, Status, StreamKind, Told};
+use ops::targets::Targets;
 use ops::{
     Certificates, Daemon, Foreseen, Loaded, Reloaded, Role, SendFuture, Serving, Traffic,
     WrongConfig, term,
@@ -83,9 +84,11 @@ pub async fn start(config: ProxyConfig, source: ConfigSource) -> anyhow::Result<
     let budget = ProcessBudget::new(budget(&config.common));
     let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
         .context("starting workers")?;
+    let records = Records::of_proxy();
+    records.follow(config.proxies.iter().map(|proxy| &proxy.service));
     let shared = Arc::new(ProxyShared {
         config: ArcSwap::from_pointee(config),
-        records: Records::of_proxy(),
+        records,
         certificates: ArcSwap::from_pointee(certificates),
         entries,
         session: Arc::clone(&session),
@@ -171,6 +174,7 @@ impl Proxy {
             shared.entries.bind(&ListenerEntry::all(&new.proxies), self.count, session_of).await?;
         shared.certificates.store(Arc::new(certificates));
         shared.config.store(Arc::new(new.clone()));
+        shared.records.follow(new.proxies.iter().map(|proxy| &proxy.service));
         let failed = shared.entries.follow(bound, handles, self.count, session_of).await;
         if !failed.is_empty() {
             // The entries that failed are left out of the configuration in force, so the next
@@ -212,12 +216,11 @@ impl Proxy {
         let waiting = self.shared.entries.waiting();
         let of = |proxy: &Balancer| {
             let service = &proxy.service;
-            let pool = self.shared.records.pools.of(service);
             let counted = counted.iter().find(|counted| counted.name == service.name);
-            let (targets, down) = (pool.status(), pool.down());
-            let target = if targets.is_empty() { service.aims() } else { String::new() };
-            let counted = counted.cloned().unwrap_or_default();
-            let mut summary = status::Service { target, targets, down, ..counted };
+            let mut summary = counted.cloned().unwrap_or_default();
+            self.shared.records.pools.report(service, &mut summary);
+            let is_listed = !summary.targets.is_empty();
+            summary.target = if is_listed { String::new() } else { service.aims() };
             summary.settle();
             if let Some((entry, why)) = waiting.iter().find(|(entry, _)| entry.0 == *proxy) {
                 summary.name.clone_from(&service.name);
@@ -237,6 +240,10 @@ impl Daemon for Proxy {
 
     fn traffic(&self) -> Option<&dyn Traffic> {
         Some(&self.survey)
+    }
+
+    fn targets(&self) -> Option<&dyn Targets> {
+        Some(&self.shared.records.pools)
     }
 
     fn status(&self) -> SendFuture<'_, Status> {

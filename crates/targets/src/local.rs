@@ -14,9 +14,9 @@ use proto::control::ServiceTerms;
 use proto::{Budget, ResetCode};
 use relay::{
     Allow, Caller, Destination, DialError, Exit, FlowBounds, FlowCaller, FlowSettings, FlowTargets,
-    Gate, Layer, ProxyKind, ProxyVersion, Report, Settings, StreamInlet, TargetAddr, Targets,
-    Visitor, Watcher, accept_duplex, connect_flow, connect_stream, exit_stream, refuse_stream,
-    socket_options,
+    Gate, Layer, Permit, ProxyKind, ProxyVersion, Report, Settings, StreamInlet, TargetAddr,
+    Targets, Visitor, Watcher, accept_duplex, connect_flow, connect_stream, exit_stream,
+    refuse_stream, socket_options,
 };
 use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Outlet};
@@ -123,10 +123,12 @@ impl Records {
         Self { gates: Some(Gates::default()), ..Self::default() }
     }
 
-    /// Changes the limits of the services, also for open streams.
-    pub fn limit(&self, services: &[config::Service]) {
-        if let Some(gates) = &self.gates {
-            services.iter().for_each(|service| drop(gates.of(service)));
+    /// Follows a configuration: the targets of its services are known, and the limits of the
+    /// services are in force, also for open streams.
+    pub fn follow<'a>(&self, services: impl Iterator<Item = &'a config::Service>) {
+        for service in services {
+            self.pools.of(service);
+            self.gates.iter().for_each(|gates| drop(gates.of(service)));
         }
     }
 
@@ -303,6 +305,13 @@ impl Local {
         self.observer.as_ref().is_some_and(Observer::keeps)
     }
 
+    /// The permit of a new visitor, if the service has a gate. The error is the answer to a visitor
+    /// that is not admitted.
+    fn admit(&self, visitor: &Visitor) -> Result<Option<Permit>, ResetCode> {
+        let Some(gate) = &self.gate else { return Ok(None) };
+        gate.admit_from(limits::source_of(visitor)).map(Some).ok_or(ResetCode::Limit)
+    }
+
     fn connect(
         &self,
         whose: ObservedVisitor,
@@ -311,12 +320,9 @@ impl Local {
         inlet: StreamInlet,
     ) -> Rc<dyn Outlet> {
         let (settings, visitor) = (&self.settings, whose.visitor.clone());
-        let permit = match &self.gate {
-            None => None,
-            Some(gate) => match gate.admit_from(limits::source_of(&visitor)) {
-                Some(permit) => Some(permit),
-                None => return refuse_stream(&*inlet, Some(settings), ResetCode::Limit),
-            },
+        let permit = match self.admit(&visitor) {
+            Ok(permit) => permit,
+            Err(code) => return refuse_stream(&*inlet, Some(settings), code),
         };
         let report = if mark.is_some() { Report::Mark } else { Report::Nothing };
         match &self.streams {
@@ -375,15 +381,12 @@ impl Local {
             inlet.close(ResetCode::Unknown);
             return None;
         };
-        let permit = match &self.gate {
-            None => None,
-            Some(gate) => match gate.admit_from(limits::source_of(&visitor)) {
-                Some(permit) => Some(permit),
-                None => {
-                    inlet.close(ResetCode::Limit);
-                    return None;
-                }
-            },
+        let permit = match self.admit(&visitor) {
+            Ok(permit) => permit,
+            Err(code) => {
+                inlet.close(code);
+                return None;
+            }
         };
         let choice =
             self.flow_targets.as_ref().map(|targets| targets.choose(&visitor, None, Over::Udp));

@@ -18,6 +18,7 @@ use crate::future::SendFuture;
 use crate::measure::{Meter, SpeedTest};
 use crate::nat::NatProbe;
 use crate::status::Status;
+use crate::targets::Targets;
 use crate::tested::Tester;
 use crate::upgrade::Upgrade;
 
@@ -148,6 +149,11 @@ pub trait Daemon: Send + Sync {
     /// Tests of its services.
     fn tester(&self) -> Option<&dyn Tester> {
         self.role()?.tester()
+    }
+
+    /// The targets that it dials itself. A client and a proxy have them.
+    fn targets(&self) -> Option<&dyn Targets> {
+        self.role()?.targets()
     }
 
     /// Connections of a client to targets on the side of its server.
