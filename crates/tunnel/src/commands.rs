@@ -26,7 +26,7 @@ use crate::whereabouts::{client_instance, control};
 use crate::{
     activation, check, clients, connect, console, cores, demo, enroll, found, generate, importing,
     inherit, install, instances, measure, nat, own, published, requests, service_options, set_up,
-    share, supervise, tested, upgrade, visits,
+    share, supervise, targets, upgrade, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is invalid.
@@ -113,7 +113,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Ping(args) => measure::ping(args),
         Command::Nat(args) => nat::nat(args),
         Command::Speedtest(args) => measure::speedtest(args),
-        Command::Test(args) => tested::test(args),
+        Command::Targets(command) => targets::run(command),
     }
 }
 

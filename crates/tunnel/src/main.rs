@@ -45,7 +45,8 @@
 //! | `clients`, `published`, `share` | its clients; its services and forwards; `tunnel share` |
 //! | `connect`, `visits` | `tunnel connect` and `tunnel visit` |
 //! | `console`, `requests` | the web console, and the requests of visitors |
-//! | `measure`, `nat`, `tested` | the output of `ping` and `speedtest`, of `nat` and of `test` |
+//! | `measure`, `nat` | the output of `ping` and `speedtest`, and of `nat` |
+//! | `targets` | the commands about the targets of services, such as `test`, from flags to output |
 
 mod activation;
 mod alone;
@@ -90,7 +91,7 @@ mod set_up;
 mod share;
 mod signals;
 mod supervise;
-mod tested;
+mod targets;
 mod upgrade;
 mod visits;
 mod watch;

@@ -508,22 +508,6 @@ pub(crate) struct NatArgs {
     pub(crate) json: bool,
 }
 
-/// `tunnel test`.
-#[derive(Debug, Args)]
-pub(crate) struct TestArgs {
-    /// The name of the service
-    #[arg(value_name = "SERVICE", add = services())]
-    pub(crate) service: String,
-    /// On a server: the client whose service it is, where several have one of this name
-    #[arg(long, value_name = "NAME", add = clients())]
-    pub(crate) client: Option<String>,
-    #[command(flatten)]
-    pub(crate) which: Which,
-    /// Print JSON, for programs
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// `tunnel console`.
 #[derive(Debug, Args)]
 pub(crate) struct ConsoleArgs {

@@ -15,7 +15,7 @@ use logging::levels;
 use ops::command::Command as _;
 use ops::command::{
     Allow, Connect, Deny, FollowEvents, ListClients, OpenConsole, PingLinks, ProbeNat, ReadStatus,
-    Reconnect, Reload, Restart, SetLog, Stop, TestService, TestSpeed,
+    Reconnect, Reload, Restart, SetLog, Stop, TestSpeed,
 };
 use ops::share::ShareOrder;
 use ops::upgrade::UpgradeOrder;
@@ -23,7 +23,7 @@ use ops::upgrade::UpgradeOrder;
 pub(crate) use asked::{
     CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, ConsoleArgs, EnrollArgs, ForwardArgs,
     HoldArgs, LimitArgs, NatArgs, PingArgs, PublishArgs, RequestsArgs, RightsArgs, ShareArgs,
-    SpeedArgs, StreamsArgs, TestArgs, UnpublishArgs, UpgradeArgs, VisitArgs, Which,
+    SpeedArgs, StreamsArgs, UnpublishArgs, UpgradeArgs, VisitArgs, Which,
 };
 pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;
@@ -31,6 +31,8 @@ pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
 pub(crate) use options::{OptionArgs, TargetArgs};
 pub(crate) use roles::{ClientArgs, DaemonArgs, LogArgs, ProxyArgs, RunArgs, ServerArgs};
 use values::interval;
+
+use crate::targets::TargetsCommand;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -270,8 +272,8 @@ pub(crate) enum Command {
     Speedtest(SpeedArgs),
     #[command(about = ProbeNat::ABOUT.help, after_help = NAT_NOTE)]
     Nat(NatArgs),
-    #[command(about = TestService::ABOUT.help)]
-    Test(TestArgs),
+    #[command(flatten)]
+    Targets(TargetsCommand),
     /// Admit a new client by a one-time code; runs on the machine of the server
     Enroll(EnrollArgs),
     #[command(about = Allow::ABOUT.help, after_help = ALLOW_EXAMPLES)]

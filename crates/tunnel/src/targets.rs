@@ -1,15 +1,46 @@
-//! The output of `tunnel test`, as text and as JSON.
+//! The commands about the targets of services: their arguments, the question to the running daemon,
+//! and the output, as text and as JSON.
 
 use anyhow::bail;
-use ops::command::TestService;
+use clap::{Args, Subcommand};
+use ops::command::{Command as _, TestService};
 use ops::term::{self, Column, Drawn, Screen, Sheet, Table};
 use ops::tested::Tested;
 
-use crate::cli::TestArgs;
+use crate::cli::Which;
+use crate::complete::{clients, services};
 use crate::instances;
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum TargetsCommand {
+    #[command(about = TestService::ABOUT.help)]
+    Test(TestArgs),
+}
+
+/// `tunnel test`.
+#[derive(Debug, Args)]
+pub(crate) struct TestArgs {
+    /// The name of the service
+    #[arg(value_name = "SERVICE", add = services())]
+    pub(crate) service: String,
+    /// On a server: the client whose service it is, where several have one of this name
+    #[arg(long, value_name = "NAME", add = clients())]
+    pub(crate) client: Option<String>,
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) fn run(command: &TargetsCommand) -> anyhow::Result<()> {
+    match command {
+        TargetsCommand::Test(args) => test(args),
+    }
+}
+
 /// Tests a service. An unhealthy target is an error, so that a script notices it.
-pub(crate) fn test(args: &TestArgs) -> anyhow::Result<()> {
+fn test(args: &TestArgs) -> anyhow::Result<()> {
     let test = TestService { service: args.service.clone(), client: args.client.clone() };
     let what = "dialling the targets of the service";
     let tested = instances::ask_waiting(&args.which, what, test)?;
