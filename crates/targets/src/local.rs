@@ -23,7 +23,7 @@ use transport::{FlowInlet, FlowOutlet, Outlet};
 
 use super::address::address;
 use super::choice::{Choice, Several};
-use super::pool::Pools;
+use super::pool::{Pool, Pools};
 use super::site::Site;
 use super::state::TargetsState;
 use capture::observed::{ObservedVisitor, Observer};
@@ -40,6 +40,8 @@ use node::{auth_failures, descriptors, limits};
 pub struct Local {
     /// The service is only for visitors of a peer link.
     pub is_private: bool,
+    /// Its targets, all of which may be drained.
+    pool: Arc<Pool>,
     /// The target of streams; `None`: the service accepts no streams.
     streams: Option<Serves>,
     settings: Rc<Settings>,
@@ -257,6 +259,7 @@ impl Local {
         let observer = None;
         Self {
             is_private,
+            pool,
             streams,
             settings,
             gate,
@@ -306,8 +309,12 @@ impl Local {
     }
 
     /// The permit of a new visitor, if the service has a gate. The error is the answer to a visitor
-    /// that is not admitted.
+    /// that is not admitted. A service whose targets are all drained answers as a target that
+    /// refuses, so a server gives the visitor to another client, if there is one.
     fn admit(&self, visitor: &Visitor) -> Result<Option<Permit>, ResetCode> {
+        if self.pool.is_drained() {
+            return Err(ResetCode::Refused);
+        }
         let Some(gate) = &self.gate else { return Ok(None) };
         gate.admit_from(limits::source_of(visitor)).map(Some).ok_or(ResetCode::Limit)
     }

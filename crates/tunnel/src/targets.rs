@@ -3,18 +3,48 @@
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
+use ops::Role;
 use ops::command::{Command as _, TestService};
+use ops::status::Status;
+use ops::targets::{DrainOrder, Drained};
 use ops::term::{self, Column, Drawn, Screen, Sheet, Table};
 use ops::tested::Tested;
 
 use crate::cli::Which;
-use crate::complete::{clients, services};
+use crate::complete::{clients, of_status, services};
 use crate::instances;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TargetsCommand {
     #[command(about = TestService::ABOUT.help)]
     Test(TestArgs),
+    #[command(about = DrainOrder::ABOUT.help, after_help = DRAIN_NOTE)]
+    Drain(DrainArgs),
+    /// Send new visitors to drained targets again
+    Undrain(DrainArgs),
+}
+
+const DRAIN_NOTE: &str = "\
+Examples:
+  tunnel drain 10.0.0.4:8080    a target: new visitors get the others
+  tunnel drain web              a service: new visitors are refused
+  tunnel undrain web
+
+The state is kept in the memory of the client or proxy, over each reload, until `tunnel undrain` or
+a restart. `tunnel status` shows `draining`.";
+
+/// `tunnel drain` and `tunnel undrain`.
+#[derive(Debug, Args)]
+pub(crate) struct DrainArgs {
+    /// A target as `tunnel status` shows it, or the name of a service for all of its targets
+    #[arg(value_name = "TARGET|SERVICE")]
+    #[arg(add = of_status(&[Role::Client, Role::Proxy], names_to_drain))]
+    name: String,
+    #[command(flatten)]
+    which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
 }
 
 /// `tunnel test`.
@@ -36,6 +66,8 @@ pub(crate) struct TestArgs {
 pub(crate) fn run(command: &TargetsCommand) -> anyhow::Result<()> {
     match command {
         TargetsCommand::Test(args) => test(args),
+        TargetsCommand::Drain(args) => drain(args, false),
+        TargetsCommand::Undrain(args) => drain(args, true),
     }
 }
 
@@ -49,6 +81,41 @@ fn test(args: &TestArgs) -> anyhow::Result<()> {
         bail!("service {} does not serve", tested.service);
     }
     Ok(())
+}
+
+/// The services of a client and the entries of a proxy, and their targets.
+fn names_to_drain(status: Status) -> Vec<String> {
+    let services = status.sessions.into_iter().flat_map(|session| session.services);
+    let services = services.chain(status.proxies);
+    let names = services.flat_map(|service| {
+        let targets = service.targets.into_iter().map(|target| target.target);
+        targets.chain([service.name])
+    });
+    names.collect()
+}
+
+/// Drains targets, or ends their drain.
+fn drain(args: &DrainArgs, off: bool) -> anyhow::Result<()> {
+    let order = DrainOrder { name: args.name.clone(), off };
+    let drained = instances::ask(&args.which, order)?;
+    let draw = |drained: &Drained| outcome(drained, Screen::of_stdout(false));
+    term::show(&drained, args.json, draw)
+}
+
+fn outcome(drained: &Drained, screen: Screen) -> Drawn {
+    let mut sheet = Sheet::new(screen);
+    for one in &drained.targets {
+        let what = if one.draining {
+            "gets no new visitors; open streams go on"
+        } else {
+            "gets new visitors again"
+        };
+        sheet.line(format_args!("{} of {} {what}", one.target, one.service));
+    }
+    for service in &drained.services {
+        sheet.line(format_args!("service {service} refuses new visitors: it has no other target"));
+    }
+    sheet.finish()
 }
 
 fn text(tested: &Tested, screen: Screen) -> Drawn {
@@ -84,9 +151,32 @@ fn millis(micros: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ops::targets::DrainedTarget;
     use ops::tested::{Step, TestedTarget};
 
     use super::*;
+
+    #[test]
+    fn the_outcome_of_a_drain_names_each_target_and_each_service_that_refuses() {
+        let target = |draining| DrainedTarget {
+            service: "web".to_owned(),
+            target: "tcp://a:1".to_owned(),
+            draining,
+        };
+        let drawn = |draining, services: &[&str]| {
+            let services = services.iter().map(ToString::to_string).collect();
+            outcome(&Drained { targets: vec![target(draining)], services }, Screen::PLAIN)
+        };
+        assert_eq!(
+            drawn(true, &["web"]).as_str().trim_end(),
+            "tcp://a:1 of web gets no new visitors; open streams go on\n\
+             service web refuses new visitors: it has no other target"
+        );
+        assert_eq!(
+            drawn(false, &[]).as_str().trim_end(),
+            "tcp://a:1 of web gets new visitors again"
+        );
+    }
 
     #[test]
     fn each_step_stands_in_a_line_and_so_does_a_failure() {

@@ -16,6 +16,7 @@ use crate::daemon;
 use crate::lists::ListChange;
 use crate::role::Role;
 use crate::share::{self, ShareOrder, Told};
+use crate::targets::{DrainOrder, Drained};
 use crate::tested::Tested;
 use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 
@@ -103,6 +104,29 @@ impl Command for TestService {
     fn read(mut given: Given<'_>) -> Result<Self, Misread> {
         given.rename("name", "service");
         given.read()
+    }
+}
+
+/// The error of a daemon that dials no target of a service.
+const NO_TARGETS: &str = "it dials no targets of services; targets are drained where `tunnel client` \
+    or `tunnel proxy` runs";
+
+/// Drains targets, or ends their drain.
+impl Command for DrainOrder {
+    const ABOUT: About = About::new("drain", "drained")
+        .of(&[Role::Client, Role::Proxy])
+        .help("Send no new visitors to a target, or to a service; open streams go on")
+        .routes(&[post("/drain")
+            .body(Form::object(r#"{"name":"tcp://10.0.0.4:8080","off":false}"#, &["name"]))]);
+    type Answer = Drained;
+
+    async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Drained> {
+        let drained = cx.daemon.targets().context(NO_TARGETS)?.drain(self)?;
+        let what = if self.off { "the end of the drain" } else { "the drain" };
+        for one in &drained.targets {
+            cx.audit(format_args!("{what} of {} of service {}", one.target, one.service));
+        }
+        Ok(drained)
     }
 }
 

@@ -20,6 +20,7 @@ use crate::clients::{HoldOrder, LimitOrder};
 use crate::lists::ListChange;
 use crate::requests::RequestFilter;
 use crate::share::ShareOrder;
+use crate::targets::DrainOrder;
 use crate::upgrade::UpgradeOrder;
 use crate::visit::InviteOrder;
 
@@ -47,6 +48,7 @@ pub const TABLE: &[Entry] = &[
     Entry::of::<ListChange>(),
     Entry::of::<ShareOrder>(),
     Entry::of::<TestService>(),
+    Entry::of::<DrainOrder>(),
     Entry::of::<InviteOrder>(),
     Entry::of::<ListVisitors>(),
     Entry::of::<Uninvite>(),

@@ -171,6 +171,8 @@ pub enum TargetState {
     Returning,
     /// The target is unhealthy, and visitors get other targets.
     Down,
+    /// A command drains the target: it gets no new visitors, and its visitors may finish.
+    Draining,
     /// The configuration no longer contains the target. Its visitors may finish.
     Removed,
     /// A word from a newer daemon.
@@ -179,13 +181,15 @@ pub enum TargetState {
 }
 
 impl State for TargetState {
-    const ALL: &'static [Self] = &[Self::Up, Self::Returning, Self::Down, Self::Removed];
+    const ALL: &'static [Self] =
+        &[Self::Up, Self::Returning, Self::Down, Self::Draining, Self::Removed];
 
     fn text(self) -> &'static str {
         match self {
             Self::Up => "up",
             Self::Returning => "returning",
             Self::Down => "down",
+            Self::Draining => "draining",
             Self::Removed => "removed",
             Self::Unknown => UNKNOWN,
         }
@@ -195,7 +199,7 @@ impl State for TargetState {
         match self {
             Self::Up => Tone::Good,
             Self::Down => Tone::Bad,
-            Self::Returning | Self::Removed | Self::Unknown => Tone::Waits,
+            Self::Returning | Self::Draining | Self::Removed | Self::Unknown => Tone::Waits,
         }
     }
 }
@@ -334,6 +338,8 @@ pub enum ServiceState {
     Up,
     /// The target refuses connections, or does not respond.
     TargetDown,
+    /// Commands drain all targets: new visitors are refused, and open streams go on.
+    Draining,
     /// The server does not allow the target of a forward.
     Denied,
     /// No live link can carry the service, or its registration is unanswered.
@@ -349,13 +355,21 @@ pub enum ServiceState {
 }
 
 impl State for ServiceState {
-    const ALL: &'static [Self] =
-        &[Self::Up, Self::TargetDown, Self::Denied, Self::Waiting, Self::Superseded, Self::Refused];
+    const ALL: &'static [Self] = &[
+        Self::Up,
+        Self::TargetDown,
+        Self::Draining,
+        Self::Denied,
+        Self::Waiting,
+        Self::Superseded,
+        Self::Refused,
+    ];
 
     fn text(self) -> &'static str {
         match self {
             Self::Up => "up",
             Self::TargetDown => "target down",
+            Self::Draining => "draining",
             Self::Denied => "denied",
             Self::Waiting => "waiting for the server",
             Self::Superseded => "superseded",
@@ -367,7 +381,7 @@ impl State for ServiceState {
     fn tone(self) -> Tone {
         match self {
             Self::Up => Tone::Good,
-            Self::Waiting | Self::Superseded | Self::Unknown => Tone::Waits,
+            Self::Draining | Self::Waiting | Self::Superseded | Self::Unknown => Tone::Waits,
             Self::TargetDown | Self::Denied | Self::Refused => Tone::Bad,
         }
     }
@@ -377,7 +391,7 @@ impl ServiceState {
     /// Whether the service is published, with or without a target that serves.
     pub const fn is_published(self) -> bool {
         match self {
-            Self::Up | Self::TargetDown => true,
+            Self::Up | Self::TargetDown | Self::Draining => true,
             Self::Denied | Self::Waiting | Self::Superseded | Self::Refused | Self::Unknown => {
                 false
             }
@@ -470,12 +484,15 @@ mod tests {
         let service = [
             ("up", "up"),
             ("target_down", "target down"),
+            ("draining", "draining"),
             ("denied", "denied"),
             ("waiting", "waiting for the server"),
             ("superseded", "superseded"),
             ("refused", "refused"),
         ];
         assert_eq!(words::<ServiceState>(), expected(&service));
+        let target = ["up", "returning", "down", "draining", "removed"];
+        assert_eq!(words::<TargetState>(), expected(&target.map(|word| (word, word))));
         let client = [
             ("connected", "connected"),
             ("stalled", "without a connection"),

@@ -6,16 +6,19 @@
 //!     ^                                  │     the one visitor that it gets every 10 s
 //!     └── returned: the share grows for 30 s <──┘
 //! ```
+//!
+//! In each of these states a command may drain the target: it then gets no new visitors.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use anyhow::bail;
 use config::{Over, Service, Target};
 use net::source::Source;
-use ops::status::{Down, ServiceTarget, TargetState};
-use ops::targets::Targets;
+use ops::status::{Down, ServiceState, ServiceTarget, TargetState};
+use ops::targets::{DrainOrder, Drained, DrainedTarget, Targets};
 use proto::Balance;
 use relay::balance::{Candidate, Key, Turns, fingerprint, key_of};
 use relay::{DialError, TargetAddr};
@@ -27,6 +30,9 @@ use node::health::{Health, clock_millis, percent_since};
 /// Without checks a target that is down gets one visitor after this time since its last failure, in
 /// milliseconds. If the target still does not serve, the visitor loses the time of one dial.
 const TRIAL: u64 = 10_000;
+
+/// The maximum number of names in the message that a name is unknown.
+const NAMES: usize = 30;
 
 /// The state of one target. It outlives changes of the configuration that keep the target.
 #[derive(Debug)]
@@ -48,6 +54,8 @@ pub(crate) struct Member {
     heard: AtomicU64,
     /// The time of a dial, in microseconds: a moving average. 0: no dial has succeeded.
     micros: AtomicU32,
+    /// A command has drained it.
+    drained: AtomicBool,
 }
 
 /// The silence of a target that answers none of its flows.
@@ -66,7 +74,7 @@ const STEP: u32 = 4;
 const HEARD: u64 = 30_000;
 
 impl Member {
-    fn new(what: &'static str, service: &str, target: &Target) -> Self {
+    fn new(what: &'static str, service: &str, target: &Target, is_drained: bool) -> Self {
         let text = target.to_string();
         let (service, health) = (service.to_owned(), Arc::<Health>::default());
         Self {
@@ -80,7 +88,19 @@ impl Member {
             silence: AtomicU32::new(0),
             micros: AtomicU32::new(0),
             heard: AtomicU64::new(0),
+            drained: AtomicBool::new(is_drained),
         }
+    }
+
+    /// Whether it gets no new visitors until a command ends the drain.
+    fn is_drained(&self) -> bool {
+        self.drained.load(Ordering::Relaxed)
+    }
+
+    /// Whether a user calls it by this name: its text, with or without the scheme.
+    fn is_called(&self, name: &str) -> bool {
+        let text = &self.watch.target;
+        text == name || text.split_once("://").is_some_and(|(_, bare)| bare == name)
     }
 
     /// Records that a flow is answered, or gets no answer. Returns the silence of the target.
@@ -162,6 +182,7 @@ impl Member {
         let down = self.watch.health.status();
         let state = match (weight, &down) {
             (None, _) => TargetState::Removed,
+            (Some(_), _) if self.is_drained() => TargetState::Draining,
             (Some(_), Some(_)) => TargetState::Down,
             (Some(_), None) if self.percent(now) < 100 => TargetState::Returning,
             (Some(_), None) => TargetState::Up,
@@ -195,12 +216,19 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// `former`: the previous targets of the service that are still in use.
-    fn new(what: &'static str, service: &Service, former: &[Arc<Member>]) -> Self {
+    /// `former`: the previous targets of the service that are still in use. `is_drained`: whether a
+    /// new target begins drained.
+    fn new(
+        what: &'static str,
+        service: &Service,
+        former: &[Arc<Member>],
+        is_drained: bool,
+    ) -> Self {
         let known = |text: &str| former.iter().find(|one| one.watch.target == text).cloned();
         let member = |(target, weight): (&Target, u16)| {
             let known = known(&target.to_string());
-            (known.unwrap_or_else(|| Arc::new(Member::new(what, &service.name, target))), weight)
+            let new = || Arc::new(Member::new(what, &service.name, target, is_drained));
+            (known.unwrap_or_else(new), weight)
         };
         let members: Vec<_> = service.targets().map(member).collect();
         let is_here =
@@ -233,6 +261,12 @@ impl Pool {
         // Every pool has a target, and an index comes from `pick`.
         let (member, _) = self.members.get(place).unwrap_or(&self.members[0]);
         member
+    }
+
+    /// Whether new visitors are refused: each target that would get some is drained.
+    pub(super) fn is_drained(&self) -> bool {
+        let mut used = self.members.iter().filter(|(_, weight)| *weight > 0).peekable();
+        used.peek().is_some() && used.all(|(member, _)| member.is_drained())
     }
 
     /// The watch of the only target of a service.
@@ -274,7 +308,7 @@ impl Pool {
         if answers {
             return false;
         }
-        let is_other = |one: &&Arc<Member>| !Arc::ptr_eq(one, member);
+        let is_other = |one: &&Arc<Member>| !Arc::ptr_eq(one, member) && !one.is_drained();
         let mut others = self.members().filter(is_other);
         if member.watch.health.fault().is_some() {
             return others.any(|other| other.watch.health.fault().is_none());
@@ -289,7 +323,7 @@ impl Pool {
     }
 
     /// The index of the target with this mark, if it is not known to be down. A target of weight 0
-    /// keeps the visitors that it had.
+    /// and a drained target keep the visitors that they had.
     pub(super) fn serving(&self, mark: u64) -> Option<usize> {
         let is_it = |member: &Member| member.mark() == mark;
         self.members
@@ -299,7 +333,7 @@ impl Pool {
 
     /// The index of the target for a visitor, other than the `tried` targets. `None`: all were
     /// tried. If no target serves, targets that are down are tried, because their state may be out
-    /// of date.
+    /// of date. A drained target is not picked.
     pub(super) fn pick(&self, visitor: Option<&Source>, tried: &[usize]) -> Option<usize> {
         self.pick_at(visitor, tried, clock_millis())
     }
@@ -325,15 +359,19 @@ impl Pool {
         let key: Option<Key> = visitor.map(key_of);
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pick = |all: Vec<_>| turns.pick(self.policy, &all, key);
-        let fit = |member: &Member| member.is_fit(now, self.has_checks);
-        let place = pick(candidates(&fit)).or_else(|| pick(candidates(&|_| true)))?;
+        let fit = |member: &Member| !member.is_drained() && member.is_fit(now, self.has_checks);
+        let place = pick(candidates(&fit))
+            .or_else(|| pick(candidates(&|member| !member.is_drained())))
+            // The visitor was admitted just before the last target was drained.
+            .or_else(|| tried.is_empty().then(|| pick(candidates(&|_| true))).flatten())?;
         self.member(place).tried.store(now, Ordering::Relaxed);
         Some(place)
     }
 
-    /// Why the service has no target that serves.
+    /// Why the service has no target that serves new visitors.
     fn down(&self) -> Option<Down> {
-        let used = self.members.iter().filter(|(_, weight)| *weight > 0);
+        let is_used = |(member, weight): &&(Arc<Member>, u16)| *weight > 0 && !member.is_drained();
+        let used = self.members.iter().filter(is_used);
         let mut first = None;
         for (member, _) in used {
             let down = member.watch.health.status()?;
@@ -395,6 +433,8 @@ struct Known {
     /// second record then, because the checks would write to one record and the visitors read the
     /// other.
     members: Vec<Weak<Member>>,
+    /// A command has drained the whole service, so a target that a reload adds begins drained.
+    is_drained: bool,
 }
 
 impl Pools {
@@ -412,10 +452,12 @@ impl Pools {
         }
         let former = known.map(|known| known.members.iter().filter_map(Weak::upgrade).collect());
         let former: Vec<_> = former.unwrap_or_default();
-        let pool = Arc::new(Pool::new(self.what, service, &former));
+        let is_drained = known.is_some_and(|known| known.is_drained);
+        let pool = Arc::new(Pool::new(self.what, service, &former, is_drained));
         let is_new = |one: &&Arc<Member>| !former.iter().any(|other| Arc::ptr_eq(other, one));
         let members = former.iter().chain(pool.members().filter(is_new)).map(Arc::downgrade);
-        let known = Known { pool: Arc::clone(&pool), members: members.collect() };
+        let members = members.collect();
+        let known = Known { pool: Arc::clone(&pool), members, is_drained };
         all.insert(service.name.clone(), known);
         pool
     }
@@ -431,6 +473,60 @@ impl Targets for Pools {
     fn report(&self, service: &Service, status: &mut ops::status::Service) {
         let pool = self.of(service);
         (status.down, status.targets) = (pool.down(), pool.status());
+        if pool.is_drained() && status.state == ServiceState::Up {
+            status.state = ServiceState::Draining.into();
+        }
+    }
+
+    fn drain(&self, order: &DrainOrder) -> anyhow::Result<Drained> {
+        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_service = all.contains_key(&order.name);
+        let is_meant = |member: &Member| is_service || member.is_called(&order.name);
+        let mut drained = Drained::default();
+        for (name, known) in all.iter_mut().filter(|(name, _)| !is_service || **name == order.name)
+        {
+            let targets = known.pool.members().filter(|member| is_meant(member));
+            let outcome = |member: &Arc<Member>| DrainedTarget {
+                service: name.clone(),
+                target: member.watch.target.clone(),
+                draining: !order.off,
+            };
+            let before = drained.targets.len();
+            drained.targets.extend(targets.map(outcome));
+            if drained.targets.len() == before {
+                continue;
+            }
+            // A target of the former configuration may come back by a reload.
+            let members = known.members.iter().filter_map(Weak::upgrade);
+            for member in members.filter(|member| is_meant(member)) {
+                member.drained.store(!order.off, Ordering::Relaxed);
+            }
+            known.is_drained = !order.off && (is_service || known.is_drained);
+            drained.services.extend(known.pool.is_drained().then(|| name.clone()));
+        }
+        if drained.targets.is_empty() {
+            bail!("there is no service or target `{}`; {}", order.name, known_names(&all));
+        }
+        // The map has no order; the targets of a service keep theirs.
+        drained.targets.sort_by(|a, b| a.service.cmp(&b.service));
+        drained.services.sort();
+        Ok(drained)
+    }
+}
+
+/// The names that a command may have, as the end of a message.
+fn known_names(all: &HashMap<String, Known>) -> String {
+    let targets = all.values().flat_map(|known| known.pool.members());
+    let targets: BTreeSet<_> = targets.map(|member| member.watch.target.as_str()).collect();
+    let services: BTreeSet<_> = all.keys().map(String::as_str).collect();
+    let names: Vec<_> = services.into_iter().chain(targets).collect();
+    if names.is_empty() {
+        return "this daemon has no service".to_owned();
+    }
+    let shown: Vec<_> = names.iter().take(NAMES).copied().collect();
+    match names.len() - shown.len() {
+        0 => format!("known are: {}", shown.join(", ")),
+        more => format!("known are: {}, and {more} more", shown.join(", ")),
     }
 }
 

@@ -157,6 +157,99 @@ fn a_visitor_keeps_a_target_that_serves() {
     assert_eq!(again.serving(marks[0]), Some(1), "the mark of a target stays the same");
 }
 
+fn drain(pools: &Pools, name: &str, off: bool) -> Drained {
+    pools.drain(&DrainOrder { name: name.to_owned(), off }).unwrap()
+}
+
+/// The state of the service, and the states of its targets.
+fn states(pools: &Pools, service: &Service) -> (ServiceState, Vec<TargetState>) {
+    let state = ServiceState::Up.into();
+    let mut status = ops::status::Service { state, ..ops::status::Service::default() };
+    pools.report(service, &mut status);
+    status.settle();
+    let targets = status.targets.iter().map(|target| target.state.state());
+    (status.state.state(), targets.collect())
+}
+
+#[test]
+fn a_drained_target_gets_no_new_visitor_until_the_drain_ends() {
+    let (pools, web) = (Pools::default(), service(TWO));
+    let pool = pools.of(&web);
+    pool.member(0).enter();
+    let drained = drain(&pools, "a:1", false);
+    assert_eq!((drained.targets.len(), drained.services.len()), (1, 0));
+    let one = &drained.targets[0];
+    assert_eq!((&*one.service, &*one.target, one.draining), ("web", "tcp://a:1", true));
+    assert_eq!(picks(&pool, 1, 3), [1, 1, 1]);
+    assert_eq!(
+        states(&pools, &web),
+        (ServiceState::Up, vec![TargetState::Draining, TargetState::Up])
+    );
+    assert_eq!(pool.status()[0].visitors, 1, "its visitor stays");
+    assert_eq!(pool.serving(pool.member(0).mark()), Some(0), "as at weight 0");
+    // The other target is down: it is tried, and the drained one is not.
+    refused(pool.member(1), Over::Tcp, 1_000);
+    assert_eq!(picks(&pool, 1_001, 2), [1, 1]);
+    assert_eq!(pool.pick_at(None, &[1], 1_001), None);
+    assert_eq!(states(&pools, &web).0, ServiceState::TargetDown);
+    let drained = drain(&pools, "tcp://a:1", true);
+    assert!(!drained.targets[0].draining);
+    assert_eq!(picks(&pool, 1_002, 2), [0, 0]);
+}
+
+#[test]
+fn a_reload_ends_no_drain() {
+    let pools = Pools::default();
+    pools.of(&service(TWO));
+    drain(&pools, "tcp://a:1", false);
+    let heavy = service("target: [{ url: 'tcp://a:1', weight: 9 }, 'tcp://c:1']");
+    let pool = pools.of(&heavy);
+    assert_eq!(picks(&pool, 1, 3), [1, 1, 1]);
+    // A whole service is drained with the targets that it gets later.
+    let all = drain(&pools, "web", false);
+    assert_eq!((all.targets.len(), &*all.services), (2, &["web".to_owned()][..]));
+    let more = service("target: ['tcp://a:1', 'tcp://d:1']");
+    assert!(pools.of(&more).is_drained());
+    assert!(drain(&pools, "d:1", true).services.is_empty());
+    let pool = pools.of(&more);
+    assert_eq!((pool.is_drained(), picks(&pool, 1, 2)), (false, vec![1, 1]));
+}
+
+#[test]
+fn a_service_whose_targets_are_all_drained_refuses_and_says_so() {
+    let keys = "target: [{ url: 'tcp://a:1', weight: 0 }, 'tcp://b:1', 'tcp://c:1']";
+    let (pools, web) = (Pools::default(), service(keys));
+    let pool = pools.of(&web);
+    assert!(drain(&pools, "b:1", false).services.is_empty() && !pool.is_drained());
+    assert_eq!(drain(&pools, "c:1", false).services, ["web"]);
+    assert!(pool.is_drained(), "a target of weight 0 gets no new visitor either");
+    assert_eq!(states(&pools, &web).0, ServiceState::Draining);
+    // A visitor that was admitted before has a target.
+    assert!(pool.pick_at(None, &[], 1).is_some());
+    drain(&pools, "web", true);
+    assert_eq!((pool.is_drained(), states(&pools, &web).0), (false, ServiceState::Up));
+    let single = service("target: 'tcp://a:1'");
+    pools.of(&single);
+    drain(&pools, "web", false);
+    assert_eq!(states(&pools, &single), (ServiceState::Draining, Vec::new()));
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_the_known_names() {
+    let pools = Pools::default();
+    let why = |pools: &Pools| {
+        let order = DrainOrder { name: "wbe".to_owned(), off: false };
+        pools.drain(&order).unwrap_err().to_string()
+    };
+    assert!(why(&pools).ends_with("this daemon has no service"), "{}", why(&pools));
+    pools.of(&service(TWO));
+    let text = "there is no service or target `wbe`; known are: web, tcp://a:1, tcp://b:1";
+    assert_eq!(why(&pools), text);
+    let many: Vec<_> = (0..40).map(|n| format!("'tcp://a:{}'", n + 1)).collect();
+    pools.of(&service(&format!("target: [{}]", many.join(", "))));
+    assert!(why(&pools).ends_with(", and 11 more"), "{}", why(&pools));
+}
+
 const TWO_UDP: &str = "target: ['udp://a:1', 'udp://b:1']";
 
 #[test]

@@ -59,6 +59,17 @@ fn what_the_control_socket_does_the_api_does() {
         server.send("POST", "/api/v1/services/echo/test?client=other", &Value::Null);
     assert_eq!(status, 409, "{why}");
 
+    // Targets are drained where they are dialled.
+    for (off, state) in [(false, "draining"), (true, "up")] {
+        let order = json!({ "name": "echo", "off": off });
+        let (status, drained) = client.send("POST", "/api/v1/drain", &order);
+        assert!(status == 200 && drained["targets"][0]["draining"] == !off, "{drained}");
+        let now = client.get("/api/v1/status");
+        assert_eq!(now["sessions"][0]["services"][0]["state"], state, "{now}");
+        let (status, why) = server.send("POST", "/api/v1/drain", &order);
+        assert!(status == 409 && why["error"].to_string().contains("tunnel proxy"), "{why}");
+    }
+
     let (status, limits) =
         server.send("PATCH", "/api/v1/clients/home/limits", &json!({ "streams": "77" }));
     assert!(status == 200 && limits["streams"] == 77, "{limits}");

@@ -105,6 +105,59 @@ fn targets_take_turns_by_their_weights_and_the_status_has_their_load() {
     }
 }
 
+/// The outcome of a command to the client about a target or a service, as JSON.
+fn ordered(running: &Running, command: &str, name: &str) -> Value {
+    let socket = running.file("client.sock");
+    let output = run(tunnel(&[command, name, "--json", "--control"]).arg(socket));
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_drained_target_keeps_its_streams_and_gets_no_new_ones() {
+    let [a, b] = [(); 2].map(|()| free_port());
+    let _origins = [(b'a', a), (b'b', b)].map(|(l, port)| lettered(l, port));
+    let list = format!("[\"tcp://127.0.0.1:{a}\", \"tcp://127.0.0.1:{b}\"]");
+    let (mut running, public) = start(Scheme::TLS, &list, "");
+    let (mut held, letter) = letter(connect(public));
+    let (drained, other) = if letter == b'a' { (a, 'b') } else { (b, 'a') };
+    let outcome = ordered(&running, "drain", &format!("127.0.0.1:{drained}"));
+    assert_eq!(outcome["targets"][0]["draining"], true, "{outcome}");
+    running.client().wait_line(&["the control socket asked for the drain of tcp://"], SOON);
+    assert_eq!(counts(public, 6), BTreeMap::from([(other, 6)]));
+    let n = usize::from(drained == b);
+    is_in_state(&running, n, "draining");
+    // A reload that changes the weight ends no drain.
+    running.edit_client(|text| {
+        let heavy = format!("{{ url: \"tcp://127.0.0.1:{drained}\", weight: 9 }}");
+        text.replace(&format!("\"tcp://127.0.0.1:{drained}\""), &heavy)
+    });
+    assert!(running.reload("client").status.success());
+    assert_eq!(counts(public, 4), BTreeMap::from([(other, 4)]));
+    let mut echo = [0; 5];
+    held.write_all(b"still").unwrap();
+    held.read_exact(&mut echo).unwrap();
+    assert_eq!(&echo, b"still");
+
+    // All targets: new visitors are refused, and the stream goes on.
+    assert_eq!(ordered(&running, "drain", "web")["services"][0], "web");
+    let status = running.status("client").unwrap();
+    assert_eq!(status["sessions"][0]["services"][0]["state"], "draining", "{status}");
+    let mut refused = connect(public);
+    assert!(!matches!(refused.read(&mut [0]), Ok(1..)), "a visitor of a drained service");
+    held.write_all(b"again").unwrap();
+    held.read_exact(&mut echo).unwrap();
+    assert_eq!(&echo, b"again");
+    let unknown = running.file("client.sock");
+    let unknown = run(tunnel(&["drain", "wbe", "--control"]).arg(unknown));
+    let why = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(!unknown.status.success() && why.contains("known are: web, tcp://127.0.0.1:"), "{why}");
+
+    ordered(&running, "undrain", "web");
+    let counts = counts(public, 10);
+    assert_eq!(counts.keys().collect::<String>(), "ab", "{counts:?}");
+}
+
 #[test]
 fn a_target_that_refuses_costs_a_visitor_only_the_next_target() {
     for &scheme in Scheme::ALL {

@@ -82,6 +82,8 @@ fn shells_complete_commands_flags_and_the_names_of_the_running_daemon() {
         for name in ["ssh", "web-mail", "web-shop", &listener] {
             assert!(all.iter().any(|one| one == name), "{shell}: {name} in {all:?}");
         }
+        let words = ["tunnel", "drain", "--control", &client, "web-"];
+        assert_eq!(offered(&words), ["web-mail", "web-shop"], "{shell}");
         let words = ["tunnel", "streams", "--control", &server, "--service", "ss"];
         assert_eq!(offered(&words), ["ssh"], "{shell}");
         let words = ["tunnel", "clients", "show", "--control", &server, "ho"];

@@ -17,6 +17,8 @@ const ASKING: &[(&str, &[&str])] = &[
     ("speedtest", &["--seconds", "1"]),
     ("nat", &[]),
     ("test", &["echo"]),
+    ("drain", &["echo"]),
+    ("undrain", &["echo"]),
     ("requests", &[]),
     ("enroll", &["laptop"]),
     ("allow", &["home", "--tcp", "10999"]),

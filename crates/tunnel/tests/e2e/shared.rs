@@ -329,6 +329,19 @@ fn new_visitors_avoid_a_silent_client_before_its_link_is_dead() {
 }
 
 #[test]
+fn a_drained_service_leaves_its_visitors_to_the_other_client() {
+    let (a, b, port) = (lettered(b'a'), lettered(b'b'), free_port());
+    let setup = setup(Scheme::TLS, &format!("tcp: {port}"));
+    let service = format!("tcp://:{port}");
+    let (running, _other) = start(setup, (&service, "office", ""), [tcp(&a), tcp(&b)]);
+    wait_listening(port, SOON);
+    let drained = run(tunnel(&["drain", "web", "--control"]).arg(running.file("client.sock")));
+    let text = String::from_utf8_lossy(&drained.stdout).into_owned();
+    assert!(text.contains("service web refuses new visitors"), "{drained:?}");
+    assert_eq!(counts(port, 10), [(Some('b'), 10)].into());
+}
+
+#[test]
 fn a_target_that_refuses_costs_no_visitor_while_another_client_serves() {
     let (a, port) = (lettered(b'a'), free_port());
     let nobody = format!("tcp://127.0.0.1:{}", free_port());

@@ -123,6 +123,24 @@ fn echo(mut visitor: &TcpStream, text: &[u8]) {
 }
 
 #[test]
+fn a_drained_entry_of_a_proxy_turns_visitors_away_until_the_drain_ends() {
+    let (a, b, port) = (lettered(b'a'), lettered(b'b'), free_port());
+    let proxy = Balancer::start(port, &[entry(port, &[a.port(), b.port()], "")]);
+    let (held, of_a) = (connect(port), format!("tcp://127.0.0.1:{}", a.port()));
+    letter(&held);
+    assert!(proxy.ask(&["drain", &of_a]).status.success());
+    assert_eq!(counts(port, 4), [('b', 4)].into());
+    assert_eq!(proxy.entry(0)["targets"][0]["state"], "draining");
+    assert!(proxy.ask(&["drain", "web"]).status.success());
+    assert_eq!(proxy.entry(0)["state"], "draining");
+    assert!(is_turned_away(port));
+    echo(&held, b"still");
+    assert!(proxy.ask(&["undrain", "web"]).status.success());
+    assert_eq!(counts(port, 4), [('a', 2), ('b', 2)].into());
+    assert_eq!(proxy.entry(0)["state"], "up");
+}
+
+#[test]
 fn flags_alone_make_a_balancer_that_refuses_surplus_connections_at_once() {
     let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
     let origins = [lettered(b'a'), lettered(b'b')];
