@@ -102,6 +102,7 @@ pub enum KeyPlace {
     Service,
     Forward,
     Balancer,
+    Path,
 }
 
 impl KeyMap {

@@ -147,7 +147,7 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("tcp_keepalive"), span(terms.timeouts.keepalive));
     put(key("dscp"), terms.dscp.number().to_string());
     put("server: listen[].dscp".into(), server.listen[0].dscp.number().to_string());
-    put("client: servers[].dscp".into(), client.servers[0].dscp.number().to_string());
+    put("client: servers[].dscp".into(), client.servers[0].dial.dscp.number().to_string());
     put(key("timeouts.dial"), span(terms.timeouts.dial));
     put(key("timeouts.idle"), span(terms.timeouts.idle));
     put(key("timeouts.idle_up"), span(terms.timeouts.idle_up));

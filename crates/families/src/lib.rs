@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use config::{Common, Endpoint, Listen, Scheme, ServerConfig, Size};
+use config::{Common, DialOptions, Endpoint, Listen, Scheme, ServerConfig, Size};
 use files::peers::{Peers, RecordedPeer};
 use net::SocketOptions;
 use net::resolve::Lookups;
@@ -192,7 +192,13 @@ pub fn listener_options(listen: &Listen) -> SocketOptions {
 
 /// The options of the connections over a path.
 fn dialer_options(path: &config::Path) -> SocketOptions {
-    SocketOptions { dscp: path.dscp.number(), ..SocketOptions::CARRIER }
+    dial_options(&path.dial, SocketOptions::CARRIER)
+}
+
+/// The options of sockets that are dialled as a configuration says; `base` has the others.
+#[must_use]
+pub fn dial_options(dial: &DialOptions, base: SocketOptions) -> SocketOptions {
+    SocketOptions { dscp: dial.dscp.number(), ..base }
 }
 
 /// Wraps bound TCP sockets. `open` makes a listener from each socket.

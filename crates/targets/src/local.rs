@@ -208,7 +208,7 @@ impl Local {
         is_direct: bool,
     ) -> Self {
         let (name, room) = (&service.name, descriptors::room());
-        let socket = socket_options(&terms);
+        let socket = families::dial_options(&service.dial, socket_options(&terms));
         let ServiceTerms { timeouts, flows: times, .. } = terms;
         let pool = records.pools.of(service);
         let watch = Rc::new(pool.watch());

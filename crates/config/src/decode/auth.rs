@@ -33,8 +33,8 @@ pub(crate) fn auth(s: &Section<'_>) -> Option<HttpAuth> {
     }
     let cache = values::positive(&http, "cache", CACHE)?;
     let endpoint = endpoint?;
-    let (sni, proxy, dscp) = Default::default();
-    let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy, dscp };
+    let (sni, proxy, dial) = Default::default();
+    let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy, dial };
     Some(HttpAuth { path, timeout, cache })
 }
 

@@ -18,6 +18,7 @@ use crate::key_table::{KeyMap, KeyPlace, KeyTable as _};
 use crate::lists::publishes_admin;
 use crate::model::Admin;
 use crate::model::Common;
+use crate::model::DialOptions;
 use crate::model::KeyPair;
 use crate::model::Public;
 use crate::model::limits::limits;
@@ -90,7 +91,8 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
     let is_tls = |targets: &Targets| matches!(targets, Targets::One(Target::Tls { .. }));
     let fits = targets.as_ref().is_none_or(|targets| is_tls(&targets.first));
     let target_tls = target_tls::of_targets(&s, "tls", fits);
-    let terms = terms(&s);
+    let dial: DialOptions = s.flat(Balancer::map("")).unwrap_or_default();
+    let terms = terms(&s, &dial);
     let limits = limits::<Balancer>(&s);
     let visitors = entry::visitors(&s);
     let proxy_protocol = s.parse("proxy_protocol");
@@ -134,21 +136,26 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
         user_file: None,
         unforwarded: false,
         files: Files::default(),
+        dial,
         broadcast: broadcast::broadcast(&s, &targets, &[over]),
         requests: false,
     };
     Some(Balancer { listen, tls, announced_by, service })
 }
 
-fn terms(s: &Section<'_>) -> Option<ServiceTerms> {
+fn terms(s: &Section<'_>, dial: &DialOptions) -> Option<ServiceTerms> {
     let times: Times = s.map_or_empty("timeouts", Balancer::map("timeouts"))?;
     let mut timeouts = times.streams();
     timeouts.dial = times.dial.map_or(DIAL, Span::duration);
     if let Some(keepalive) = s.value("tcp_keepalive", times::tcp_keepalive) {
         timeouts.keepalive = keepalive;
     }
-    let dscp = s.value("dscp", values::dscp).unwrap_or_default();
-    Some(ServiceTerms { timeouts, dscp, flows: times.flows(), ..ServiceTerms::default() })
+    Some(ServiceTerms {
+        timeouts,
+        dscp: dial.dscp,
+        flows: times.flows(),
+        ..ServiceTerms::default()
+    })
 }
 
 /// Decodes `tls`.

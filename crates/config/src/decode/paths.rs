@@ -10,7 +10,7 @@ use crate::model::{Path, PathTls};
 use crate::proxy;
 use crate::section::{Cx, Item, Section};
 use crate::yaml::Kind;
-use crate::{BadValue, Host, Over, Proxy, Scheme, values};
+use crate::{BadValue, Host, Over, Proxy, Scheme};
 
 /// Decodes `servers`, with the settings at the top of the file that apply to each of them.
 pub(super) fn servers(s: &Section<'_>) -> Vec<Path> {
@@ -123,7 +123,7 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
         _ => shared.headers.to_vec(),
     };
     let sni = section.and_then(|s| s.value("sni", host_name));
-    let dscp = section.and_then(|s| s.value("dscp", values::dscp)).unwrap_or_default();
+    let dial = section.and_then(|s| s.flat(Path::map(""))).unwrap_or_default();
     let endpoint = cx.value(&url, |text| match server_url(text)? {
         e if e.port == 0 => Err(BadValue::new("port 0 cannot be dialled")),
         e => Ok(e),
@@ -137,7 +137,7 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
         of_udp(cx, (&url, endpoint.scheme), section, wish.as_ref(), shared);
         let headers = Vec::new();
         let proxy = None;
-        let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy, dscp };
+        let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy, dial };
         return Some((url, path));
     }
     let proxy = match wish.as_ref().or(shared.proxy) {
@@ -149,7 +149,7 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
             None
         }),
     };
-    Some((url, Path { endpoint, trust, identity, min_version, sni, headers, proxy, dscp }))
+    Some((url, Path { endpoint, trust, identity, min_version, sni, headers, proxy, dial }))
 }
 
 /// Reports settings that a path over UDP cannot have. A proxy of the file is an error, because the

@@ -122,7 +122,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let mut terms = ServiceTerms { http, ..written.terms() };
     let (limits, stream_limits) = (written.limits.flows(), written.limits.streams());
     let Written { name, balance, health, allow_from, deny_from, .. } = written;
-    let Written { proxy_protocol, requests, until, .. } = written;
+    let Written { proxy_protocol, requests, until, dial, .. } = written;
     let visitors = VisitorLists { allow_from, deny_from };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
     let published = if is_private {
@@ -187,6 +187,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         user_file: user_file.clone(),
         unforwarded,
         files: files.clone(),
+        dial: dial.clone(),
         broadcast,
         requests,
     };

@@ -9,6 +9,7 @@ use crate::model::change::Changed;
 use crate::model::check::Check;
 use crate::model::common::Common;
 use crate::model::credentials::KeyPair;
+use crate::model::dial_options::DialOptions;
 use crate::model::limits::Limited;
 use crate::model::service::{Service, TargetTls};
 use crate::model::spread::Weighted;
@@ -52,8 +53,6 @@ pub struct ProxyConfig {
 #[row(timeouts: map, keys = Times, text = "The timeouts of connections and flows of the listener.")]
 #[row(tcp_keepalive: "duration, 1s-9h, or 0", default = "2m",
     text = "The idle time before TCP keepalive probes to visitors and targets of the listener.")]
-#[row(dscp: "number 0-63, or a name such as `EF`, `AF41`, `CS1`, `LE`", default = "0", note = "best effort",
-    text = "The DSCP mark of packets to visitors and targets of the listener.")]
 #[row(broadcast: "`true`, `false`", default = "false",
     text = "Permits broadcast addresses as UDP targets of the listener.")]
 #[row(proxy_protocol: "`v1`, `v2`", none = "no header",
@@ -82,6 +81,7 @@ pub struct Balancer {
     /// Name, targets and terms, in the form of a service. Its public address is the listener, and
     /// the targets are dialled over the listener's protocol. A target over TLS is a
     /// [`Target::Tls`](crate::Target::Tls).
+    #[key(flat, keys = DialOptions)]
     pub service: Service,
 }
 

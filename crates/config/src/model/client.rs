@@ -200,9 +200,8 @@ impl ClientConfig {
             .iter()
             .map(|p| {
                 let proxy = p.proxy.as_ref().map(|proxy| format!(" through {proxy}"));
-                let dscp = (!p.dscp.is_default()).then(|| format!(", dscp {}", p.dscp));
-                let (proxy, dscp) = (proxy.unwrap_or_default(), dscp.unwrap_or_default());
-                format!("client {} to {}{proxy}{dscp}", self.name, p.endpoint)
+                let (proxy, extras) = (proxy.unwrap_or_default(), p.dial.extras());
+                format!("client {} to {}{proxy}{extras}", self.name, p.endpoint)
             })
             .collect();
         lines.extend(self.pins().iter().map(|pin| format!("trusts a server with the pin {pin}")));

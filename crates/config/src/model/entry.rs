@@ -4,11 +4,12 @@ use proto::control::{ServiceTerms, Timeouts};
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::{Balance, Compress, Dscp, HttpOptions, NETWORKS_MAX, Network, Priority, Sticky};
+use proto::{Balance, Compress, HttpOptions, NETWORKS_MAX, Network, Priority, Sticky};
 
 use crate::endpoint::split;
 use crate::key_table::KeyTable;
 use crate::model::check::Check;
+use crate::model::dial_options::DialOptions;
 use crate::model::limits::Limited;
 use crate::model::private::{PeerTls, Visitor};
 use crate::model::service::{ProxyProtocol, TargetTls, VisitorLists};
@@ -75,10 +76,9 @@ pub(crate) struct Written {
     /// The idle time before TCP keepalive probes to visitors and targets of the service.
     #[key("duration, 1s-9h, or 0", default = "2m", read = super::times::tcp_keepalive)]
     pub(crate) tcp_keepalive: Duration,
-    /// The DSCP mark of packets to visitors and targets of the service.
-    #[key("number 0-63, or a name such as `EF`, `AF41`, `CS1`, `LE`", default = "0",
-        note = "best effort", read = values::dscp)]
-    pub(crate) dscp: Dscp,
+    /// What the packets to visitors and targets are like.
+    #[key(flat)]
+    pub(crate) dial: DialOptions,
     /// The health check of the targets of the service.
     #[key(map, none = "visitors find out")]
     pub(crate) health: Option<Check>,
@@ -142,7 +142,7 @@ impl Written {
         ServiceTerms {
             priority: self.priority,
             timeouts: Timeouts { keepalive: self.tcp_keepalive, ..self.timeouts.streams() },
-            dscp: self.dscp,
+            dscp: self.dial.dscp,
             ephemeral: !self.remember,
             flows: self.timeouts.flows(),
             shared: self.shared.then_some(self.balance),

@@ -5,6 +5,7 @@
 //!   have, with `admin`, `log`, `quic` and `kcp`.
 //! * `path`, `service`, `forward`: the entries of a client's file, with `public` addresses,
 //!   `spread` over several targets, and `check` of their health.
+//!   `dial_options`: what their dials are like.
 //! * `private`, `visits`, `p2p`: private services of clients, and ways between clients.
 //! * `doors`: the public addresses that all clients of a server share.
 //! * `credentials`: tokens, certificates, fields of HTTP. `change`: which keys a reload changes.
@@ -17,6 +18,7 @@ pub(crate) mod check;
 pub(crate) mod client;
 pub(crate) mod common;
 pub(crate) mod credentials;
+pub(crate) mod dial_options;
 pub(crate) mod doors;
 pub(crate) mod entry;
 pub(crate) mod forward;
@@ -44,6 +46,7 @@ pub use client::ClientConfig;
 pub(crate) use client::KeptLists;
 pub use common::{Common, FormerLimits, Otlp};
 pub use credentials::{Field, KeyPair, Token};
+pub use dial_options::DialOptions;
 pub use doors::{Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use forward::Forward;
 pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};

@@ -3,10 +3,9 @@
 use crate::model::credentials;
 use std::path::PathBuf;
 
-use proto::Dscp;
-
 use crate::key_table::KeyTable;
 use crate::model::credentials::{Field, KeyPair};
+use crate::model::dial_options::DialOptions;
 use crate::model::doors::TlsVersion;
 use crate::section::Section;
 use crate::{BadValue, Endpoint, Proxy, values};
@@ -43,15 +42,9 @@ pub struct Path {
     #[key("`http://`, `socks4://`, `socks4a://`, `socks5://` or `socks5h://` URL, `none`",
         absent = "`proxy` of the top", holds = Url)]
     pub proxy: Option<Proxy>,
-    /// The DSCP mark of packets to the server on this path.
-    ///
-    /// Or to the proxy.
-    #[key(
-        "number 0-63, or a name such as `EF`, `AF41`, `CS1`, `LE`",
-        default = "0",
-        note = "best effort"
-    )]
-    pub dscp: Dscp,
+    /// What the packets to the server, or to the proxy, are like.
+    #[key(flat, at = Path)]
+    pub dial: DialOptions,
 }
 
 /// A section `tls` of a client: how the other side is verified, and what this side shows.

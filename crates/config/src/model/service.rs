@@ -10,6 +10,7 @@ use proto::{Compress, HttpOptions, Limits, Network, PORTS_MAX, Sticky, TargetPro
 
 use crate::key_table::KeyTable;
 use crate::model::check::Check;
+use crate::model::dial_options::DialOptions;
 use crate::model::path::Trust;
 use crate::model::private::Private;
 use crate::model::public::Public;
@@ -66,6 +67,8 @@ pub struct Service {
     pub unforwarded: bool,
     /// How files are served; the default for a target other than [`Target::Files`].
     pub files: Files,
+    /// What the packets to its targets are like.
+    pub dial: DialOptions,
     /// Whether datagrams may go to all machines of a network. A server cannot request this.
     pub broadcast: bool,
     /// Whether the client records the latest requests of the visitors for inspection.
@@ -392,9 +395,7 @@ impl Service {
         if let Some(version) = self.proxy_protocol {
             extras.push_str(&format!(", PROXY protocol {version}"));
         }
-        if !self.terms.dscp.is_default() {
-            extras.push_str(&format!(", dscp {}", self.terms.dscp));
-        }
+        extras.push_str(&self.dial.extras());
         let TargetTls { trust, server_name } = &self.target_tls;
         match trust {
             Some(Trust::System) => {}
