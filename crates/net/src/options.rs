@@ -7,7 +7,7 @@
 //! | moment | TCP | UDP |
 //! |---|---|---|
 //! | [`SocketOptions::at_bind`] | `dscp`, `keepalive`: connections inherit them | `dscp`, `buffers` |
-//! | [`SocketOptions::at_connect`] | `dscp`, `keepalive` | `dscp`, `buffers` |
+//! | [`SocketOptions::at_connect`], before the socket is bound | `dscp`, `keepalive` | `dscp`, `buffers` |
 //! | [`SocketOptions::apply_to`], after the accept and at a change | `dscp`, `keepalive` | `dscp` |
 //! | [`SocketOptions::established`], before bytes move | `no_delay`, `user_timeout`, `unsent`, `unread` | |
 //! | [`SocketOptions::moved`], [`SocketOptions::taken`], while bytes move | `unsent`, `unread` | |
@@ -19,6 +19,7 @@
 //! [`SocketOptions::at_connect`].
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -223,7 +224,7 @@ impl SocketOptions {
         }
     }
 
-    /// Sets what a new socket has before it connects.
+    /// Sets what a new socket has before it is bound and connects.
     ///
     /// # Errors
     /// Those of setsockopt(2).
@@ -234,6 +235,12 @@ impl SocketOptions {
             SocketKind::Udp => all([self.mark(socket, had), self.enlarge(socket)]),
             SocketKind::Unix => Ok(()),
         }
+    }
+
+    /// Binds the UDP socket of a dial, so that it has a port although it may never connect. `any`:
+    /// the unspecified address of its family.
+    pub(crate) fn bind(&self, socket: &std::net::UdpSocket, any: SocketAddr) -> io::Result<()> {
+        SockRef::from(socket).bind(&any.into())
     }
 
     /// Sets what an open socket has from now on: after the accept the options of its service, and

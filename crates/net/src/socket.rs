@@ -40,13 +40,18 @@ pub fn dialling(address: SocketAddr, options: &SocketOptions) -> io::Result<TcpS
     Ok(socket)
 }
 
-/// Connects a socket of [`dialling`].
+/// Connects a socket of [`dialling`], which has these options.
 ///
 /// # Errors
 /// [`io::ErrorKind::AddrNotAvailable`]: this machine has no free local port, which does not concern
 /// the peer. Others are those of connect(2).
-pub async fn connect(socket: TcpSocket, address: SocketAddr) -> io::Result<TcpStream> {
-    socket.connect(address).await.map_err(|error| explained(error, address, local_address))
+pub async fn connect(
+    socket: TcpSocket,
+    address: SocketAddr,
+    options: &SocketOptions,
+) -> io::Result<TcpStream> {
+    let from = |to| local_address(to, options);
+    socket.connect(address).await.map_err(|error| explained(error, address, from))
 }
 
 /// Distinguishes a lack of ports from a machine without an address of the family, for which the

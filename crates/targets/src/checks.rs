@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use config::{Check, DatagramCheck, Over, Public, Service, Target};
+use net::SocketOptions;
 use net::resolve::Lookups;
 use relay::dial::{ask_datagram, dial};
 use relay::{DialError, Layer, LayerError, Layered, TargetAddr, proxy_header};
@@ -84,6 +85,7 @@ fn begin(pools: &Pools, service: &Service, target: &Target, check: &Check) {
         return;
     }
     let (timeout, broadcast) = (check.timeout.duration(), service.broadcast);
+    let options = families::dial_options(&service.dial, SocketOptions::DEFAULT);
     // A target that expects a header would log a connection without one as broken.
     let version = service.proxy_protocol.map(proxy_version);
     let header = version.map(|version| proxy_header(version, None, NOWHERE));
@@ -91,7 +93,8 @@ fn begin(pools: &Pools, service: &Service, target: &Target, check: &Check) {
         let by_stream = async {
             match &stream {
                 Some(target) => {
-                    let asked = Asked { header, layer, request };
+                    let options = options.clone();
+                    let asked = Asked { options, header, layer, request };
                     connect(target, asked, timeout).await
                 }
                 None => Ok(()),
@@ -99,7 +102,7 @@ fn begin(pools: &Pools, service: &Service, target: &Target, check: &Check) {
         };
         let by_datagram = async {
             match &datagram {
-                Some((target, check)) => ask((target, broadcast), check, timeout).await,
+                Some((target, check)) => ask((target, broadcast), check, (timeout, &options)).await,
                 None => Ok(()),
             }
         };
@@ -110,8 +113,10 @@ fn begin(pools: &Pools, service: &Service, target: &Target, check: &Check) {
     });
 }
 
-/// The data that a check over TCP sends.
+/// What a check over TCP sends, and by which socket.
 struct Asked {
+    /// The options of the socket.
+    options: SocketOptions,
     /// The PROXY protocol header.
     header: Option<Bytes>,
     /// The TLS of the target.
@@ -123,13 +128,13 @@ struct Asked {
 /// Connects to a target and requests the path of the check, if it has one.
 async fn connect(
     target: &TargetAddr,
-    Asked { header, layer, request }: Asked,
+    Asked { options, header, layer, request }: Asked,
     timeout: Duration,
 ) -> Result<(), DialError> {
     let (end, lookups) = (Instant::now() + timeout, Lookups::default());
     let late = |_| DialError::Timeout(target.clone());
     let layer_error = |reason| DialError::Layer { target: target.clone(), reason };
-    let dialled = dial(target, None, timeout, descriptors::room(), &lookups).await?;
+    let dialled = dial(target, None, timeout, (descriptors::room(), &options), &lookups).await?;
     if let Some(header) = header {
         // The target accepted the connection, so a failure here is ignored.
         drop(timeout_at(end, dialled.write_all(&header)).await);
@@ -152,14 +157,14 @@ async fn connect(
 async fn ask(
     (target, broadcast): (&TargetAddr, bool),
     check: &DatagramCheck,
-    timeout: Duration,
+    (timeout, options): (Duration, &SocketOptions),
 ) -> Result<(), DialError> {
     let question = match check {
         DatagramCheck::Dns => &QUERY[..],
         DatagramCheck::Own { send, .. } => send,
     };
-    let (room, lookups) = (descriptors::room(), Lookups::default());
-    let answer = ask_datagram((target, broadcast), question, timeout, room, &lookups).await?;
+    let (place, lookups) = ((descriptors::room(), options), Lookups::default());
+    let answer = ask_datagram((target, broadcast), question, timeout, place, &lookups).await?;
     let reason = match check {
         DatagramCheck::Dns => is_answer(&answer).err(),
         DatagramCheck::Own { expect, .. } => {

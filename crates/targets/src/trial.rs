@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use bytes::Bytes;
 use config::{Host, Over, Public, Service, Target};
+use net::SocketOptions;
 use net::resolve::Lookups;
 use ops::tested::{Step, TARGETS, Tested, TestedTarget};
 use relay::dial::dial;
@@ -157,11 +158,12 @@ async fn go_through(
         steps.push(step("unheard", Instant::now(), None));
         return Ok(());
     }
+    let options = families::dial_options(&service.dial, SocketOptions::DEFAULT);
     let begin = Instant::now();
     let mut failed = None;
     let mut dialled = None;
     for address in addresses {
-        match dial(&address, None, LIMIT, descriptors::room(), &lookups).await {
+        match dial(&address, None, LIMIT, (descriptors::room(), &options), &lookups).await {
             Ok(socket) => {
                 steps.push(step("connect", begin, Some(shown(&address))));
                 dialled = Some(socket);

@@ -51,7 +51,8 @@ impl Dialer for TcpDialer {
     fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         let Self { tls, speech, via, options } = self.clone();
         Box::pin(async move {
-            let reach = async || Ok(connect(dialling(address, &options)?, address).await?);
+            let reach =
+                async || Ok(connect(dialling(address, &options)?, address, &options).await?);
             let stream = match &via {
                 Some(via) => via.reach(reach).await?,
                 None => reach().await?,

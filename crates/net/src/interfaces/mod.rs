@@ -38,6 +38,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
+use crate::options::SocketOptions;
 use crate::udp::local_address;
 use kind::{Reach, kinds};
 use message::{Address, AnswerPart, Interface};
@@ -88,7 +89,7 @@ pub fn by_worth(servers: &[SocketAddr]) -> io::Result<Vec<OwnAddress>> {
     let mut sorted: Vec<OwnAddress> = Vec::with_capacity(all.len());
     let outside = OUTSIDE.map(|ip| SocketAddr::new(ip, 53));
     for server in servers.iter().chain(&outside) {
-        let Ok(ip) = local_address(*server) else { continue };
+        let Ok(ip) = local_address(*server, &SocketOptions::DEFAULT) else { continue };
         let ip = ip.to_canonical();
         let is_new = |local: &&OwnAddress| local.ip == ip && !sorted.iter().any(|one| one.ip == ip);
         sorted.extend(all.iter().find(is_new).copied());

@@ -32,7 +32,7 @@ pub use generations::{
 pub(crate) use generations::{forget_left, hand_over, is_of_carriers, serve};
 pub use peers::{BUCKETS, Buckets, FlowGroup, Steering, bucket_of, flow_group};
 pub use refused::refused;
-pub use route::{dialled, local_address, payload_of_route, socket_to, unspecified};
+pub use route::{dialled, local_address, payload_of_route, unspecified};
 pub use steer::Form;
 pub use unsent::unsent;
 

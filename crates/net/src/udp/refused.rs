@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 use tokio::net::UdpSocket;
 
-use super::unspecified;
+use super::dialled;
 use crate::options::SocketOptions;
 
 /// Returns if the port is refused, and otherwise never. The datagram has the options of the
@@ -26,9 +26,10 @@ pub async fn refused(address: SocketAddr, options: &SocketOptions) -> io::Error 
 }
 
 async fn ask(address: SocketAddr, options: &SocketOptions) -> io::Result<()> {
-    let socket = UdpSocket::bind(unspecified(address)).await?;
     // One empty datagram needs no buffers.
-    SocketOptions { buffers: None, ..options.clone() }.at_connect(&socket)?;
+    let socket = dialled(address, &SocketOptions { buffers: None, ..options.clone() })?;
+    socket.set_nonblocking(true)?;
+    let socket = UdpSocket::from_std(socket)?;
     socket.connect(address).await?;
     socket.send(&[]).await?;
     socket.recv(&mut [0]).await.map(drop)

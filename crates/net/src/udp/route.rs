@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::IpMtu;
 
-use crate::family::unreachable;
+use super::dialling;
 use crate::options::SocketOptions;
 
 /// The header length of IPv4 without options (RFC 791), and of IPv6 without extensions (RFC 8200),
@@ -26,22 +26,15 @@ pub const fn unspecified(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Creates a socket for a peer, bound to the unspecified address and not connected.
+/// Creates a socket for a peer, with the options of a dial, bound and not connected.
 ///
 /// # Errors
-/// No descriptor or port is left, or the kernel has no IPv6
+/// No descriptor or port is left, an option was refused, or the kernel has no IPv6
 /// ([`io::ErrorKind::NetworkUnreachable`]).
-pub fn socket_to(peer: SocketAddr) -> io::Result<UdpSocket> {
-    UdpSocket::bind(unspecified(peer)).map_err(unreachable)
-}
-
-/// As [`socket_to`], for a carrier with these options.
-///
-/// # Errors
-/// As [`socket_to`]; an option was refused.
 pub fn dialled(peer: SocketAddr, options: &SocketOptions) -> io::Result<UdpSocket> {
-    let socket = socket_to(peer)?;
+    let socket = dialling(peer)?;
     options.at_connect(&socket)?;
+    options.bind(&socket, unspecified(peer))?;
     Ok(socket)
 }
 
@@ -54,20 +47,25 @@ pub fn dialled(peer: SocketAddr, options: &SocketOptions) -> io::Result<UdpSocke
 pub fn payload_of_route(peer: SocketAddr) -> io::Result<u16> {
     // The peer may be an IPv4 peer of a dual-stack socket.
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-    let socket = socket_to(peer)?;
-    socket.connect(peer)?;
+    let socket = connected(peer, &SocketOptions::DEFAULT)?;
     let mtu = u16::try_from(getsockopt(&socket, IpMtu)?).unwrap_or(u16::MAX);
     Ok(mtu.saturating_sub(UDP + if peer.is_ipv4() { IPV4 } else { IPV6 }))
 }
 
-/// The address of this machine from which a new socket would send to `peer`. Nothing is sent.
+/// The address of this machine from which a new socket with these options would send to `peer`.
+/// Nothing is sent.
 ///
 /// # Errors
-/// No route leads to `peer`, or no descriptor is left for a socket.
-pub fn local_address(peer: SocketAddr) -> io::Result<IpAddr> {
-    let socket = socket_to(peer)?;
+/// No route leads to `peer`, an option was refused, or no descriptor is left for a socket.
+pub fn local_address(peer: SocketAddr, options: &SocketOptions) -> io::Result<IpAddr> {
+    Ok(connected(peer, options)?.local_addr()?.ip())
+}
+
+/// A socket that shows the route to `peer`, and sends nothing.
+fn connected(peer: SocketAddr, options: &SocketOptions) -> io::Result<UdpSocket> {
+    let socket = dialled(peer, &SocketOptions { buffers: None, ..options.clone() })?;
     socket.connect(peer)?;
-    Ok(socket.local_addr()?.ip())
+    Ok(socket)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use net::SocketOptions;
 use net::resolve::Lookups;
 use net::udp::dialling;
 use rustix::io::Errno;
@@ -20,7 +21,8 @@ const TIMES: u32 = 3;
 
 /// Sends `question` to the target, and returns its first answer. Without an answer the query is
 /// repeated. If an address refuses, the next address of the name is tried. With `broadcast` the
-/// target may be all hosts of a network, and the first answer counts.
+/// target may be all hosts of a network, and the first answer counts. The socket is as that of
+/// [`dial`](super::dial).
 ///
 /// # Errors
 /// The target does not resolve, each of its addresses refuses, or no answer arrives within
@@ -29,7 +31,7 @@ pub async fn ask_datagram(
     (target, broadcast): (&TargetAddr, bool),
     question: &[u8],
     deadline: Duration,
-    room: Room,
+    (room, options): (Room, &SocketOptions),
     lookups: &Lookups,
 ) -> Result<Vec<u8>, DialError> {
     let attempt = async {
@@ -41,6 +43,7 @@ pub async fn ask_datagram(
                     return Err(Errno::MFILE.into());
                 }
                 socket.set_nonblocking(true)?;
+                options.at_connect(&socket)?;
                 let is_connected = net::udp::connect(&socket, address, broadcast)?;
                 let to = (!is_connected).then_some(address);
                 ask(&UdpSocket::from_std(socket)?, to, question, deadline / TIMES).await

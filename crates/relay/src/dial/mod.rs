@@ -90,26 +90,16 @@ pub(crate) async fn dial_for(
         }
         None => None,
     };
-    let dial = |left| dial_with(target, allow, left, (*room, socket), lookups);
+    let dial = |left| dial(target, allow, left, (*room, socket), lookups);
     let mut dialled = dials.dial(target, timeouts.dial, dial).await?;
     seat.into_iter().for_each(|seat| dialled.0.sit(seat));
     Ok(dialled)
 }
 
 /// Connects to `target` within `deadline`, which includes name resolution by `lookups`. The
-/// descriptor of the new socket must lie inside `room`.
+/// descriptor of the new socket must lie inside `room`, and the socket has these options from the
+/// first packet on.
 pub async fn dial(
-    target: &TargetAddr,
-    allow: Option<&Allow>,
-    deadline: Duration,
-    room: Room,
-    lookups: &Lookups,
-) -> Result<Dialled, DialError> {
-    dial_with(target, allow, deadline, (room, &SocketOptions::DEFAULT), lookups).await
-}
-
-/// As [`dial`], with these options from the first packet on.
-async fn dial_with(
     target: &TargetAddr,
     allow: Option<&Allow>,
     deadline: Duration,
@@ -235,7 +225,7 @@ async fn connect(address: SocketAddr, room: Room, options: SocketOptions) -> io:
     if stall_pressure::is_high() {
         bound_segments(&socket, true);
     }
-    Ok(Dialled(net::socket::connect(socket, address).await?.into()))
+    Ok(Dialled(net::socket::connect(socket, address, &options).await?.into()))
 }
 
 /// How long to wait for another worker to evict flows.
@@ -274,6 +264,11 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    /// A place for a new socket with the default options.
+    fn place() -> (Room, &'static SocketOptions) {
+        (Room::default(), &SocketOptions::DEFAULT)
+    }
+
     fn local(port: u16) -> TargetAddr {
         TargetAddr::Tcp { host: "127.0.0.1".into(), port }
     }
@@ -285,10 +280,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_port_is_refused() {
-        let error =
-            dial(&local(free_port()), None, 5 * SECOND, Room::default(), &Lookups::default())
-                .await
-                .unwrap_err();
+        let error = dial(&local(free_port()), None, 5 * SECOND, place(), &Lookups::default())
+            .await
+            .unwrap_err();
         assert_eq!(error.code(), ResetCode::Refused);
     }
 
@@ -313,8 +307,7 @@ mod tests {
         });
         let lookups = Lookups::default();
         for target in tcp.iter().chain(&unix) {
-            let error =
-                dial(target, None, 10 * SECOND, Room::default(), &lookups).await.unwrap_err();
+            let error = dial(target, None, 10 * SECOND, place(), &lookups).await.unwrap_err();
             assert!(
                 matches!(error, DialError::Guarded(_) | DialError::Resolve { .. })
                     // `localhost` has a second address, without a listener.
@@ -333,9 +326,8 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let target = local(listener.local_addr().unwrap().port());
         let end = async |keep: bool| {
-            let dialled = dial(&target, None, 5 * SECOND, Room::default(), &Lookups::default())
-                .await
-                .unwrap();
+            let dialled =
+                dial(&target, None, 5 * SECOND, place(), &Lookups::default()).await.unwrap();
             let (mut accepted, _) = listener.accept().unwrap();
             if keep {
                 drop(dialled.keep())
@@ -359,11 +351,11 @@ mod tests {
         let lookups = Lookups::default();
         for host in ["127.0.0.1", "localhost", "::ffff:127.0.0.1"] {
             let target = TargetAddr::Tcp { host: host.into(), port };
-            let dialling = dial(&target, Some(&deny), 5 * SECOND, Room::default(), &lookups);
+            let dialling = dial(&target, Some(&deny), 5 * SECOND, place(), &lookups);
             assert_eq!(dialling.await.unwrap_err().code(), ResetCode::Denied, "{host}");
         }
         let allow = Allow::new(move |to| matches!(to, Destination::Tcp(_, p) if p == port));
-        dial(&local(port), Some(&allow), 5 * SECOND, Room::default(), &lookups).await.unwrap();
+        dial(&local(port), Some(&allow), 5 * SECOND, place(), &lookups).await.unwrap();
     }
 
     #[tokio::test]
@@ -390,7 +382,7 @@ mod tests {
         let lookups = Lookups::on(&resolver, "home");
         let deny = Allow::new(|to| !matches!(to, Destination::Name("leak.example", 53)));
         let target = TargetAddr::Tcp { host: "leak.example".into(), port: 53 };
-        let error = dial(&target, Some(&deny), 5 * SECOND, Room::default(), &lookups).await;
+        let error = dial(&target, Some(&deny), 5 * SECOND, place(), &lookups).await;
         assert_eq!(error.unwrap_err().code(), ResetCode::Denied);
     }
 
@@ -412,10 +404,9 @@ mod tests {
                 filler
             })
             .collect();
-        let error =
-            dial(&local(address.port()), None, 10 * SECOND, Room::default(), &Lookups::default())
-                .await
-                .unwrap_err();
+        let error = dial(&local(address.port()), None, 10 * SECOND, place(), &Lookups::default())
+            .await
+            .unwrap_err();
         assert_eq!(error.code(), ResetCode::Timeout);
         drop(fillers);
     }
@@ -424,9 +415,15 @@ mod tests {
     async fn a_target_takes_no_descriptor_that_is_kept_for_others() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let target = local(listener.local_addr().unwrap().port());
-        let error = dial(&target, None, 5 * SECOND, Room::below(3, 3), &Lookups::default())
-            .await
-            .unwrap_err();
+        let error = dial(
+            &target,
+            None,
+            5 * SECOND,
+            (Room::below(3, 3), &SocketOptions::DEFAULT),
+            &Lookups::default(),
+        )
+        .await
+        .unwrap_err();
         assert_eq!(error.code(), ResetCode::Limit);
         assert!(error.to_string().contains("LimitNOFILE"), "{error}");
         listener.set_nonblocking(true).unwrap();

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use net::SocketOptions;
 use net::resolve::{Bounds, Lookups, Resolver};
 use proto::ResetCode;
 use relay::dial::ask_datagram;
@@ -220,7 +221,8 @@ async fn a_check_asks_all_machines_of_a_network_with_consent_alone() {
     let (room, lookups) = (Room::default(), Lookups::default());
     let ask = async |broadcast| {
         let limit = Duration::from_secs(30);
-        ask_datagram((&target, broadcast), b"ping", limit, room, &lookups).await
+        let place = (room, &SocketOptions::DEFAULT);
+        ask_datagram((&target, broadcast), b"ping", limit, place, &lookups).await
     };
     let error = ask(false).await.unwrap_err();
     assert!(matches!(error, DialError::Broadcast(_)), "{error}");

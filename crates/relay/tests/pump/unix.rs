@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use net::SocketOptions;
 use net::resolve::Lookups;
 use proto::{ResetCode, UnixAddr};
 use relay::{ListeningUnix, Room, TargetAddr, Timeouts, dial, listen_unix};
@@ -201,7 +202,7 @@ fn a_full_queue_is_waited_for_until_the_deadline() {
             &place.target("back"),
             None,
             Duration::from_secs(10),
-            Room::default(),
+            (Room::default(), &SocketOptions::DEFAULT),
             &Lookups::default(),
         )
         .await;

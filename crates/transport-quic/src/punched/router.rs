@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use net::SocketOptions;
 use net::udp::local_address;
 use punch::is_private;
 use punch::mapper::{Door, Mapped, Mapper, Protocol, Request, Unmapped, Wanted};
@@ -105,7 +106,8 @@ impl Router {
 fn wanted(port: u16, first: Option<Protocol>) -> Result<Wanted, Unmapped> {
     let routes = std::fs::read_to_string("/proc/self/net/route").unwrap_or_default();
     let router = default_gateway(&routes).ok_or(Unmapped::NoRouter)?;
-    let towards = |to| local_address(to).map_err(|_| Unmapped::NoRouter);
+    let by = |to| local_address(to, &SocketOptions::DEFAULT);
+    let towards = |to| by(to).map_err(|_| Unmapped::NoRouter);
     let IpAddr::V4(own) = towards(SocketAddr::from((router, MAPPING)))?.to_canonical() else {
         return Err(Unmapped::NoRouter);
     };

@@ -256,8 +256,9 @@ impl Target {
             return Err(Errno::MFILE.into());
         }
         let FlowSettings { broadcast, socket: options, .. } = &*self.settings;
+        options.at_connect(&socket)?;
         let connect = if *broadcast { FlowSocket::broadcast } else { FlowSocket::connect };
-        Ok((connect(socket, target)?.obeying(options)?, port))
+        Ok((connect(socket, target)?.marked(options.dscp), port))
     }
 
     /// Queues a datagram, which is sent at the end of the turn.

@@ -108,7 +108,7 @@ async fn look_again(
         if *flow.address.borrow() != *address {
             continue;
         }
-        let Some((target, local)) = flow.ends() else { continue };
+        let Some((target, bound)) = flow.ends() else { continue };
         let is_in_doubt = flow.is_in_doubt(now);
         let is_wrong = if !found.contains(&target) {
             is_in_doubt || is_settled
@@ -117,8 +117,9 @@ async fn look_again(
         } else if flow.was_refused_lately() && found.len() > 1 {
             true
         } else {
-            let from = from.entry(target).or_insert_with(|| net::udp::local_address(target).ok());
-            from.is_some_and(|from| Some(from) != local)
+            let local = || net::udp::local_address(target, &settings.socket).ok();
+            let from = from.entry(target).or_insert_with(local);
+            from.is_some_and(|from| Some(from) != bound)
         };
         if is_in_doubt {
             flow.judged(now);

@@ -16,7 +16,6 @@ use super::options::{Calls, calls, prepare_listener, prepare_target};
 use super::read::{Arrival, Pace, has_port, read};
 use super::send::{Full, Sender, tells_of_earlier};
 use super::{Loss, Route, Tally};
-use crate::options::SocketOptions;
 
 /// The number of bytes that a socket reads in one turn before other tasks run, which takes about 50
 /// µs. The first call may return four messages of nearly 64 KiB, and no second call should follow:
@@ -95,14 +94,11 @@ impl FlowSocket {
         Ok(Self { socket, calls, target, is_connected, batches, is_full, pause, dscp: 0 })
     }
 
-    /// Sets the options of the datagrams of a connected socket. Datagrams of a listener have those
-    /// of their [`Route`].
-    ///
-    /// # Errors
-    /// Those of setsockopt(2).
-    pub fn obeying(self, options: &SocketOptions) -> io::Result<Self> {
-        options.at_connect(&self.socket)?;
-        Ok(Self { dscp: options.dscp, ..self })
+    /// The same socket, whose datagrams have this code point in their [`Route`]. The caller has set
+    /// it on the socket ([`SocketOptions::at_connect`](crate::SocketOptions::at_connect)).
+    #[must_use]
+    pub fn marked(self, dscp: u8) -> Self {
+        Self { dscp, ..self }
     }
 
     /// The address of this end.
