@@ -44,6 +44,7 @@ use anyhow::Context;
 use config::{Common, DialOptions, Endpoint, Listen, Scheme, ServerConfig, Size};
 use files::peers::{Peers, RecordedPeer};
 use net::SocketOptions;
+use net::options::Interface;
 use net::resolve::Lookups;
 use net::source::Proxies;
 use net::udp::{self, Buffers, Form, SteeringSlot};
@@ -198,7 +199,13 @@ fn dialer_options(path: &config::Path) -> SocketOptions {
 /// The options of sockets that are dialled as a configuration says; `base` has the others.
 #[must_use]
 pub fn dial_options(dial: &DialOptions, base: SocketOptions) -> SocketOptions {
-    SocketOptions { dscp: dial.dscp.number(), ..base }
+    let DialOptions { dscp, interface, source } = dial;
+    SocketOptions {
+        dscp: dscp.number(),
+        interface: interface.as_deref().and_then(Interface::new),
+        source: *source,
+        ..base
+    }
 }
 
 /// Wraps bound TCP sockets. `open` makes a listener from each socket.

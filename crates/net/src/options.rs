@@ -14,20 +14,23 @@
 //!
 //! A Unix socket has none of these options. An option that the socket has already is not set again.
 //!
+//! The moment before a connect sets `interface` and `source` in addition, of TCP and of UDP.
+//!
 //! A further option is a field, its value in [`SocketOptions::DEFAULT`], and a line in the function
-//! of its moment. The interface and the source address of a dial belong to
-//! [`SocketOptions::at_connect`].
+//! of its moment.
 
+use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use nix::sys::socket::sockopt::{GetStruct, SetStruct};
+use nix::sys::socket::sockopt::{GetStruct, IpBindAddressNoPort, SetStruct};
 use nix::sys::socket::{getsockopt, setsockopt};
 use nix::{getsockopt_impl, libc, setsockopt_impl};
-use socket2::{SockRef, TcpKeepalive};
+use rustix::io::Errno;
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::dscp;
 use crate::udp::buffers::{self, Buffers};
@@ -85,6 +88,42 @@ pub struct SocketOptions {
     pub unread: Option<usize>,
     /// The buffers of a UDP socket; `None`: those of the system.
     pub buffers: Option<Buffers>,
+    /// The interface by which the packets of a dial leave (socket(7), `SO_BINDTODEVICE`); `None`:
+    /// the routes of the system decide.
+    pub interface: Option<Interface>,
+    /// The source address of the packets of a dial; `None`: the system chooses.
+    pub source: Option<IpAddr>,
+}
+
+/// The name of a network interface, in place, so that options are copied without an allocation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Interface([u8; libc::IFNAMSIZ]);
+
+impl Interface {
+    /// `None`: no interface has a name of this length.
+    #[must_use]
+    pub fn new(name: &str) -> Option<Self> {
+        let mut bytes = [0; libc::IFNAMSIZ];
+        bytes.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from);
+        // The last byte is zero.
+        (1..libc::IFNAMSIZ).contains(&name.len()).then_some(Self(bytes))
+    }
+
+    fn name(&self) -> &[u8] {
+        self.0.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(self.name()))
+    }
+}
+
+impl fmt::Debug for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Interface({self})")
+    }
 }
 
 /// The probes of an idle connection. A visitor or a target that vanishes sends no FIN, and without
@@ -170,6 +209,8 @@ impl SocketOptions {
         // system. The kernel doubles the value (socket(7)).
         unread: Some(128 << 10),
         buffers: None,
+        interface: None,
+        source: None,
     };
 
     /// The options of connections that carry a link.
@@ -227,12 +268,17 @@ impl SocketOptions {
     /// Sets what a new socket has before it is bound and connects.
     ///
     /// # Errors
-    /// Those of setsockopt(2).
+    /// Those of setsockopt(2). This machine has not the interface or the source address, or the
+    /// source is not of the family of the socket: the text names it.
     pub fn at_connect(&self, socket: &impl SocketOfKind) -> io::Result<()> {
         let had = Some(&Self::UNSET);
         match socket.kind() {
-            SocketKind::Tcp => all([self.probe(socket, had), self.mark(socket, had)]),
-            SocketKind::Udp => all([self.mark(socket, had), self.enlarge(socket)]),
+            SocketKind::Tcp => {
+                all([self.probe(socket, had), self.mark(socket, had), self.choose_way(socket)])
+            }
+            SocketKind::Udp => {
+                all([self.mark(socket, had), self.enlarge(socket), self.choose_way(socket)])
+            }
             SocketKind::Unix => Ok(()),
         }
     }
@@ -240,7 +286,40 @@ impl SocketOptions {
     /// Binds the UDP socket of a dial, so that it has a port although it may never connect. `any`:
     /// the unspecified address of its family.
     pub(crate) fn bind(&self, socket: &std::net::UdpSocket, any: SocketAddr) -> io::Result<()> {
-        SockRef::from(socket).bind(&any.into())
+        let Some(source) = self.source else { return SockRef::from(socket).bind(&any.into()) };
+        // [`Self::choose_way`] has left the port open. On failure the first datagram chooses it.
+        let _ = setsockopt(socket, IpBindAddressNoPort, &false);
+        SockRef::from(socket).bind(&SocketAddr::new(source, 0).into())
+    }
+
+    /// Tries whether a socket can have the interface and the source address now. Nothing is sent.
+    ///
+    /// # Errors
+    /// As [`Self::at_connect`].
+    pub fn try_way(&self) -> io::Result<()> {
+        let of =
+            if self.source.is_some_and(|ip| ip.is_ipv6()) { Domain::IPV6 } else { Domain::IPV4 };
+        self.choose_way(&std::net::UdpSocket::from(Socket::new(of, Type::DGRAM, None)?))
+    }
+
+    /// Names the interface and the source address in an error of connect(2) that they may have
+    /// caused.
+    #[must_use]
+    pub fn told(&self, error: io::Error) -> io::Error {
+        let interface = self.interface.map(|name| format!("interface {name}"));
+        let source = self.source.map(|source| format!("source {source}"));
+        let from: Vec<String> = interface.into_iter().chain(source).collect();
+        let is_of_way = matches!(
+            error.kind(),
+            io::ErrorKind::NetworkUnreachable
+                | io::ErrorKind::HostUnreachable
+                | io::ErrorKind::NetworkDown
+                | io::ErrorKind::InvalidInput
+        );
+        if from.is_empty() || !is_of_way {
+            return error;
+        }
+        io::Error::new(error.kind(), format!("{error} (from {})", from.join(", ")))
     }
 
     /// Sets what an open socket has from now on: after the accept the options of its service, and
@@ -302,6 +381,34 @@ impl SocketOptions {
         dscp::mark(socket, self.dscp)
     }
 
+    /// Binds a socket that is dialled to its interface and to its source address. The port stays
+    /// open until the connect, so that connections to different targets may share one.
+    fn choose_way(&self, socket: &impl SocketOfKind) -> io::Result<()> {
+        let raw = SockRef::from(socket);
+        if let Some(interface) = self.interface {
+            raw.bind_device(Some(interface.name())).map_err(|error| not_on(interface, error))?;
+        }
+        let Some(source) = self.source else { return Ok(()) };
+        let is_v6 = raw.domain()? == Domain::IPV6;
+        if is_v6 != source.is_ipv6() {
+            let family = if is_v6 { "IPv6" } else { "IPv4" };
+            let text = format!("no address of {family} is reached from the source {source}");
+            return Err(io::Error::new(io::ErrorKind::NetworkUnreachable, text));
+        }
+        // On failure the bind chooses the port, and fewer connections have the same source.
+        let _ = setsockopt(socket, IpBindAddressNoPort, &true);
+        raw.bind(&SocketAddr::new(source, 0).into()).map_err(|error| {
+            match Errno::from_io_error(&error) {
+                // Another kind of error is a lack of ports.
+                Some(Errno::ADDRNOTAVAIL) => io::Error::new(
+                    io::ErrorKind::HostUnreachable,
+                    format!("the source {source} is no address of this machine"),
+                ),
+                _ => io::Error::new(error.kind(), format!("source {source}: {error}")),
+            }
+        })
+    }
+
     fn enlarge(&self, socket: &impl AsFd) -> io::Result<()> {
         self.buffers.map_or(Ok(()), |wanted| buffers::raise(socket, wanted).map(drop))
     }
@@ -314,6 +421,25 @@ impl SocketOptions {
 /// Those of setsockopt(2).
 pub fn limit_unsent(socket: &impl SocketOfKind, bytes: u32) -> io::Result<()> {
     SockRef::from(socket).set_tcp_notsent_lowat(bytes)
+}
+
+/// The error of a socket that cannot be bound to an interface.
+fn not_on(interface: Interface, error: io::Error) -> io::Error {
+    let (kind, why) = match Errno::from_io_error(&error) {
+        Some(Errno::NODEV) => (
+            io::ErrorKind::NetworkUnreachable,
+            format!("this machine has no interface {interface}"),
+        ),
+        Some(Errno::PERM) => (
+            error.kind(),
+            format!(
+                "interface {interface}: this kernel binds sockets to an interface only for \
+                 processes with CAP_NET_RAW (every process may since Linux 5.7)"
+            ),
+        ),
+        _ => (error.kind(), format!("interface {interface}: {error}")),
+    };
+    io::Error::new(kind, why)
 }
 
 /// The first error of several calls, which have all been made.
@@ -430,6 +556,74 @@ mod tests {
         assert_eq!(dscp::of(&socket), 46);
         SocketOptions::DEFAULT.apply_to(&socket, Some(&marked)).unwrap();
         assert_eq!(dscp::of(&socket), 0, "a reload takes the mark away");
+    }
+
+    fn from(source: &str) -> SocketOptions {
+        SocketOptions { source: Some(source.parse().unwrap()), ..SocketOptions::CARRIER }
+    }
+
+    fn by(interface: &str) -> SocketOptions {
+        SocketOptions { interface: Interface::new(interface), ..SocketOptions::CARRIER }
+    }
+
+    #[tokio::test]
+    async fn a_connection_and_a_datagram_come_from_the_source() {
+        let options = from("127.0.0.2");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let socket = crate::socket::dialling(to, &options).unwrap();
+        assert_eq!(socket.local_addr().unwrap().port(), 0, "the connect chooses the port");
+        let dialled = crate::socket::connect(socket, to, &options).await.unwrap();
+        assert_eq!(listener.accept().unwrap().1, dialled.local_addr().unwrap());
+        assert_eq!(dialled.local_addr().unwrap().ip(), options.source.unwrap());
+        let carrier = crate::udp::dialled(to, &options).unwrap();
+        let own = carrier.local_addr().unwrap();
+        assert!(own.ip() == options.source.unwrap() && own.port() > 0, "{own}");
+        assert_eq!(crate::udp::local_address(to, &options).unwrap(), own.ip());
+    }
+
+    #[test]
+    fn a_source_that_is_not_here_or_of_another_family_is_named() {
+        let text = |options: &SocketOptions| options.try_way().unwrap_err().to_string();
+        let absent = "the source 192.0.2.7 is no address of this machine";
+        assert_eq!(text(&from("192.0.2.7")), absent);
+        let Err(error) = crate::socket::dialling("[::1]:9".parse().unwrap(), &from("127.0.0.2"))
+        else {
+            panic!("IPv4 to IPv6")
+        };
+        // The other addresses of the name are tried, and their errors are shown.
+        assert_eq!(error.kind(), io::ErrorKind::NetworkUnreachable);
+        from("127.0.0.2").try_way().unwrap();
+    }
+
+    #[test]
+    fn a_socket_is_bound_to_the_interface_and_an_absent_one_is_named() {
+        let bound = |socket: &dyn Fn() -> Option<Vec<u8>>| {
+            assert_eq!(socket().as_deref(), Some(&b"lo"[..]));
+        };
+        let to = "127.0.0.1:9".parse().unwrap();
+        let tcp = crate::socket::dialling(to, &by("lo")).unwrap();
+        bound(&|| SockRef::from(&tcp).device().unwrap());
+        let udp = crate::udp::dialled(to, &by("lo")).unwrap();
+        bound(&|| SockRef::from(&udp).device().unwrap());
+        let error = by("absent0").try_way().unwrap_err();
+        assert_eq!(error.to_string(), "this machine has no interface absent0");
+        let lo = Interface::new("lo").unwrap();
+        let error = not_on(lo, Errno::PERM.into()).to_string();
+        assert!(error.starts_with("interface lo: ") && error.contains("CAP_NET_RAW"), "{error}");
+        let names = ["", "sixteen-letters0"].map(Interface::new);
+        assert_eq!((names, Interface::new("fifteen-letters").is_some()), ([None, None], true));
+    }
+
+    #[test]
+    fn an_error_of_the_way_names_it_and_an_answer_of_the_far_end_stays_as_it_is() {
+        let options = SocketOptions { source: from("127.0.0.2").source, ..by("lo") };
+        let told = |errno: Errno| options.told(errno.into());
+        let text = told(Errno::NETUNREACH).to_string();
+        assert!(text.ends_with("(from interface lo, source 127.0.0.2)"), "{text}");
+        assert_eq!(Errno::from_io_error(&told(Errno::CONNREFUSED)), Some(Errno::CONNREFUSED));
+        let plain = SocketOptions::CARRIER.told(Errno::NETUNREACH.into());
+        assert_eq!(Errno::from_io_error(&plain), Some(Errno::NETUNREACH));
     }
 
     #[test]

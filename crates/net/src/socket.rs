@@ -51,7 +51,8 @@ pub async fn connect(
     options: &SocketOptions,
 ) -> io::Result<TcpStream> {
     let from = |to| local_address(to, options);
-    socket.connect(address).await.map_err(|error| explained(error, address, from))
+    let explained = |error| options.told(explained(error, address, from));
+    socket.connect(address).await.map_err(explained)
 }
 
 /// Distinguishes a lack of ports from a machine without an address of the family, for which the

@@ -1,18 +1,28 @@
-//! Addresses that the networks of this machine rule out: broadcast addresses of its own networks as
-//! targets, and link-local addresses with an interface that does not exist.
+//! What the networks of this machine rule out: broadcast addresses of its own networks as targets,
+//! link-local addresses with an interface that does not exist, and dials (`interface`, `source`)
+//! from an interface or an address that this machine has not.
 //!
 //! A broadcast address looks like any other address; only a machine in the network knows it. An
 //! interface may appear later, so its absence is a warning.
 
 use std::net::IpAddr;
 
-use config::{ClientConfig, Host, Local, ProxyConfig, ServerConfig, Service, Target};
+use config::{ClientConfig, DialOptions, Host, Local, ProxyConfig, ServerConfig, Service, Target};
+use net::SocketOptions;
 use proto::ScopedAddr;
 
 use crate::examine::Fault;
 
 /// The problems of a client's addresses.
 pub(crate) fn of_client(config: &ClientConfig) -> Vec<Fault> {
+    let ways = config.servers.iter().enumerate().filter_map(|(n, path)| {
+        // With a proxy on the way, the address of the server is not dialled.
+        let to = path.endpoint.host.ip().filter(|_| path.proxy.is_none());
+        let (key, problem) = no_way(&path.dial, to)?;
+        let keys =
+            vec![format!("servers[{n}].{key}"), format!("servers[{n}]"), "servers".to_owned()];
+        Some(Fault { keys, problem: format!("{}: {problem}", path.endpoint), fatal: false })
+    });
     let servers = config.servers.iter().enumerate().filter_map(|(n, path)| {
         let problem = no_interface(&path.endpoint.host)?;
         let keys = vec![format!("servers[{n}].url"), format!("servers[{n}]"), "servers".to_owned()];
@@ -21,7 +31,7 @@ pub(crate) fn of_client(config: &ClientConfig) -> Vec<Fault> {
     let forwards = config.forwards.iter().enumerate();
     let forwards = forwards.filter_map(|(n, forward)| of_listener(&forward.listen, "forwards", n));
     let services = of_services(&config.services, "services", "service");
-    servers.chain(services).chain(forwards).collect()
+    servers.chain(ways).chain(services).chain(forwards).collect()
 }
 
 /// The problems of a proxy's addresses.
@@ -54,6 +64,14 @@ pub(crate) fn of_server(config: &ServerConfig) -> Vec<Fault> {
 fn of_services(services: &[Service], key: &str, what: &str) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (n, service) in services.iter().enumerate() {
+        let to = service.target.port().and_then(|(host, _)| host.ip());
+        if let Some((wrong, problem)) = no_way(&service.dial, to) {
+            let problem = format!("{what} {}: {problem}", service.name);
+            let keys = vec![format!("{key}[{n}].{wrong}"), key.to_owned()];
+            // A range of ports yields several services for an entry.
+            let keys = if services.len() == 1 { keys } else { vec![key.to_owned()] };
+            faults.push(Fault { keys, problem, fatal: false });
+        }
         for (target, _) in service.targets() {
             let broadcast = broadcast(service, target, net::own::is_broadcast);
             let fatal = broadcast.is_some();
@@ -88,6 +106,23 @@ fn broadcast(
     }
     let hint = "(hint: `broadcast: true` beside the target, or --broadcast, permits it)";
     (!service.broadcast).then(|| format!("{target}: {is}: nothing is sent there by default {hint}"))
+}
+
+/// The key of a dial that cannot be served now, and the reason. `to`: the address that is dialled,
+/// if it is known.
+fn no_way(dial: &DialOptions, to: Option<IpAddr>) -> Option<(&'static str, String)> {
+    if dial.interface.is_none() && dial.source.is_none() {
+        return None;
+    }
+    let whole = families::dial_options(dial, SocketOptions::DEFAULT);
+    let is_other = |source: &IpAddr| to.is_some_and(|to| to.is_ipv6() != source.is_ipv6());
+    if let Some(source) = whole.source.filter(is_other) {
+        let text = format!("the source {source} is of the other version of IP than the address");
+        return Some(("source", text));
+    }
+    let by_interface = SocketOptions { source: None, ..whole };
+    let wrong = |key, options: SocketOptions| Some((key, options.try_way().err()?.to_string()));
+    wrong("interface", by_interface).or_else(|| wrong("source", whole))
 }
 
 fn no_interface(host: &Host) -> Option<String> {
@@ -158,6 +193,26 @@ mod tests {
         assert_eq!(problems.len(), 2, "{problems:?}");
         assert!(problems[0].starts_with("tls://[fe80::1%absent0]:7000: "), "{problems:?}");
         assert!(problems[1].ends_with("no interface absent1"), "{problems:?}");
+
+        let text =
+            |dial: &str, target: &str| format!("[{{ public: 1, target: {target}, {dial} }}]");
+        let problems_of = |dial, target| of_client(&client("tls://a", &text(dial, target)));
+        assert_eq!(problems_of("interface: lo, source: 127.0.0.2", "a:1"), []);
+        for (dial, target, key, end) in [
+            ("interface: absent3", "a:1", "interface", "no interface absent3"),
+            ("interface: lo, source: 192.0.2.7", "a:1", "source", "no address of this machine"),
+            (
+                "source: 127.0.0.2",
+                "'[::1]:1'",
+                "source",
+                "the other version of IP than the address",
+            ),
+        ] {
+            let faults = problems_of(dial, target);
+            assert!(faults.len() == 1 && !faults[0].fatal, "{faults:?}");
+            assert!(faults[0].problem.ends_with(end), "{faults:?}");
+            assert_eq!(faults[0].keys[0], format!("services[0].{key}"));
+        }
 
         let forward = "[]\nforwards: [{ listen: 'tcp://[fe80::1%absent2]:1', target: 'a:1' }]";
         let faults = of_client(&client("tls://a", forward));

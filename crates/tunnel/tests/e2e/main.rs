@@ -95,6 +95,7 @@ mod upgrade_refused;
 mod vanish;
 mod visit;
 mod visitors;
+mod ways;
 mod web_socket;
 mod webrtc;
 mod wireshark;

@@ -258,7 +258,8 @@ impl Target {
         let FlowSettings { broadcast, socket: options, .. } = &*self.settings;
         options.at_connect(&socket)?;
         let connect = if *broadcast { FlowSocket::broadcast } else { FlowSocket::connect };
-        Ok((connect(socket, target)?.marked(options.dscp), port))
+        let connected = connect(socket, target).map_err(|error| options.told(error))?;
+        Ok((connected.marked(options.dscp), port))
     }
 
     /// Queues a datagram, which is sent at the end of the turn.

@@ -343,3 +343,17 @@ async fn consent_to_broadcast_changes_nothing_for_the_address_of_one_machine() {
     let got = arrivals(&socket, 1).await;
     assert_eq!(got.iter().map(|(_, bytes)| &bytes[..]).collect::<Vec<_>>(), [b"answer"]);
 }
+
+#[tokio::test]
+async fn a_flow_comes_from_the_source_and_the_interface_of_its_dial() {
+    let target = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = target.local_addr().unwrap();
+    let source = Some("127.0.0.2".parse().unwrap());
+    let interface = crate::options::Interface::new("lo");
+    let options = crate::SocketOptions { source, interface, ..crate::SocketOptions::DEFAULT };
+    let socket = dialling(to).unwrap();
+    options.at_connect(&socket).unwrap();
+    let socket = FlowSocket::connect(socket, to).unwrap();
+    let own = socket.local_addr().unwrap();
+    assert!(Some(own.ip()) == source && own.port() > 0, "{own}");
+}
