@@ -75,7 +75,7 @@ pub use link::{
     Attach, Event, LaneInput, Link, LinkConfig, Outgoing, Preview, Stall, StreamCounts, StreamKey,
 };
 pub use measure::{Measure, TALLY, Tally, UnknownMeasure};
-pub use network::Network;
+pub use network::{NETWORKS_MAX, Network, Networks};
 pub use open::{Open, Priority, Target, VisitorFields};
 pub use pages::{Pages, frame_of_pages};
 pub use pattern::{NamePattern, NamePatternError};
@@ -84,7 +84,7 @@ pub use scoped::{ScopedAddr, ScopedAddrError};
 pub use special::Special;
 pub use unix::{UnixAddr, UnixAddrError};
 pub use violation::{Initiator, Scope, Violation, ViolationCode};
-pub use visitors::{NETWORKS_MAX, Visitors};
+pub use visitors::Visitors;
 
 /// Bytes of a DATA frame's header, in front of the payload. Read buffers leave this room, so that
 /// the header is written in place and the payload is never copied.

@@ -1,21 +1,16 @@
 //! The rule that admits visitors of a service by address.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use crate::Network;
-
-/// Maximum number of networks in a list. A visitor is compared with every network, so the bound
-/// keeps the check cheap.
-pub const NETWORKS_MAX: usize = 256;
+use crate::Networks;
 
 /// The visitors that a service admits. The default admits everybody. A clone shares the lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Visitors {
     /// Only these networks may visit; an empty list admits nobody. `None`: every network may.
-    pub allow_from: Option<Arc<[Network]>>,
+    pub allow_from: Option<Networks>,
     /// These networks may not visit, even if they are in `allow_from`.
-    pub deny_from: Arc<[Network]>,
+    pub deny_from: Networks,
 }
 
 impl Visitors {
@@ -29,16 +24,16 @@ impl Visitors {
     #[must_use]
     pub fn permit(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
-        let is_in = |list: &Arc<[Network]>| list.iter().any(|network| network.contains(ip));
-        !is_in(&self.deny_from) && self.allow_from.as_ref().is_none_or(is_in)
+        !self.deny_from.contain(ip) && self.allow_from.as_ref().is_none_or(|list| list.contain(ip))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Network;
 
-    fn list(networks: &[(&str, u8)]) -> Arc<[Network]> {
+    fn list(networks: &[(&str, u8)]) -> Networks {
         let network =
             |(ip, prefix): &(&str, u8)| Network::new(ip.parse().unwrap(), *prefix).unwrap();
         networks.iter().map(network).collect()

@@ -1,10 +1,11 @@
 //! An entry of `services` as written.
 
 use proto::control::{ServiceTerms, Timeouts};
-use std::sync::Arc;
 use std::time::Duration;
 
-use proto::{Balance, Compress, HttpOptions, NETWORKS_MAX, Network, Priority, Sticky};
+use proto::{
+    Balance, Compress, HttpOptions, NETWORKS_MAX, Network, Networks, Priority, Sticky,
+};
 
 use crate::endpoint::split;
 use crate::key_table::KeyTable;
@@ -85,11 +86,11 @@ pub(crate) struct Written {
     /// The addresses from which visitors may use the service.
     #[key("addresses and networks, one or list", absent = "`allow_from` of the top",
         with = allow_from)]
-    pub(crate) allow_from: Option<Arc<[Network]>>,
+    pub(crate) allow_from: Option<Networks>,
     /// The addresses from which visitors may not use the service.
     #[key("addresses and networks, one or list", absent = "`deny_from` of the top",
         with = networks)]
-    pub(crate) deny_from: Option<Arc<[Network]>>,
+    pub(crate) deny_from: Option<Networks>,
     /// The version of the PROXY protocol header that is sent to targets of the service.
     #[key("`v1`, `v2`", none = "no header")]
     pub(crate) proxy_protocol: Option<ProxyProtocol>,
@@ -231,7 +232,7 @@ pub(crate) fn visitors(s: &Section<'_>) -> VisitorLists {
 }
 
 /// Decodes `allow_from`, with a warning of an empty list.
-pub(crate) fn allow_from(s: &Section<'_>, key: &str) -> Option<Arc<[Network]>> {
+pub(crate) fn allow_from(s: &Section<'_>, key: &str) -> Option<Networks> {
     let allow_from = networks(s, key);
     if allow_from.as_ref().is_some_and(|list| list.is_empty())
         && let Some(item) = s.key(key)
@@ -243,7 +244,7 @@ pub(crate) fn allow_from(s: &Section<'_>, key: &str) -> Option<Arc<[Network]>> {
 }
 
 /// Decodes a list of networks.
-pub(crate) fn networks(s: &Section<'_>, key: &str) -> Option<Arc<[Network]>> {
+pub(crate) fn networks(s: &Section<'_>, key: &str) -> Option<Networks> {
     let items = s.cx.one_or_list(&s.key(key)?);
     if items.len() > NETWORKS_MAX {
         let bad = BadValue::new(format!("more than {NETWORKS_MAX} networks"));

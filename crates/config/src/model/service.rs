@@ -3,10 +3,9 @@
 use std::mem;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use proto::control::ServiceTerms;
-use proto::{Compress, HttpOptions, Limits, Network, PORTS_MAX, Sticky, TargetProtocol, Visitors};
+use proto::{Compress, HttpOptions, Limits, Networks, PORTS_MAX, Sticky, TargetProtocol, Visitors};
 
 use crate::key_table::KeyTable;
 use crate::model::check::Check;
@@ -138,9 +137,9 @@ pub struct Exit {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VisitorLists {
     /// Only these networks may visit.
-    pub allow_from: Option<Arc<[Network]>>,
+    pub allow_from: Option<Networks>,
     /// These networks may not visit.
-    pub deny_from: Option<Arc<[Network]>>,
+    pub deny_from: Option<Networks>,
 }
 
 impl Service {
@@ -352,7 +351,7 @@ impl Service {
     /// Whether anybody who reaches the server could use the exit. `visitors` are the lists of the
     /// service.
     pub(crate) fn is_open_exit(&self, visitors: &Visitors) -> bool {
-        let everybody = |list: &Arc<[Network]>| list.iter().any(|network| network.prefix() == 0);
+        let everybody = |list: &Networks| list.iter().any(|network| network.prefix() == 0);
         let is_local = |public: &Public| match public {
             Public::Tcp { bind: Some(ip), .. } => ip.to_canonical().is_loopback(),
             Public::Tcp { bind: None, .. } | Public::Udp { .. } | Public::Name { .. } => false,

@@ -18,7 +18,9 @@ use super::message::{self, service};
 use super::{EncodeError, TEXT_MAX, VISITORS_MAX};
 use crate::greeting::Name;
 use crate::wire::{Reader, put_tlv};
-use crate::{Balance, Dscp, HttpOptions, NETWORKS_MAX, NamePattern, Network, Priority, Visitors};
+use crate::{
+    Balance, Dscp, HttpOptions, NETWORKS_MAX, NamePattern, Network, Networks, Priority, Visitors,
+};
 
 /// What a client decides about the visitors of a service. The default is that of a service without
 /// options.
@@ -260,8 +262,8 @@ pub(super) struct Reading {
     priority: Option<Priority>,
     flags: Option<u8>,
     sharing: Option<Balance>,
-    allow_from: Option<Arc<[Network]>>,
-    deny_from: Option<Arc<[Network]>>,
+    allow_from: Option<Networks>,
+    deny_from: Option<Networks>,
     http: Option<HttpOptions>,
     timeouts: Option<Timeouts>,
     keepalive: Option<u32>,
@@ -332,8 +334,8 @@ impl Reading {
 /// everybody, and an empty `allow_from` nobody; an absent and an empty `deny_from` are equivalent.
 fn lists(visitors: &Visitors) -> impl Iterator<Item = (u8, &[Network])> {
     let allow = visitors.allow_from.as_deref().map(|list| (service::ALLOW_FROM, list));
-    let deny = (!visitors.deny_from.is_empty())
-        .then_some((service::DENY_FROM, visitors.deny_from.as_ref()));
+    let deny =
+        (!visitors.deny_from.is_empty()).then_some((service::DENY_FROM, &*visitors.deny_from));
     allow.into_iter().chain(deny)
 }
 
@@ -361,7 +363,7 @@ fn put_network(network: &Network, out: &mut BytesMut) {
     }
 }
 
-fn networks(mut value: Reader<'_>) -> Result<Arc<[Network]>, ControlError> {
+fn networks(mut value: Reader<'_>) -> Result<Networks, ControlError> {
     let mut networks = Vec::new();
     while !value.is_empty() {
         if networks.len() == NETWORKS_MAX {

@@ -12,8 +12,8 @@ use crate::greeting::Name;
 use crate::wire::put_tlv;
 use crate::{
     Balance, CREDENTIALS_MAX, Compress, Dscp, EDITS_MAX, FieldEdits, FlowId, HASHES_MAX, HashError,
-    HttpOptionError, HttpOptions, NETWORKS_MAX, NamePattern, Network, Open, Priority, Redirect,
-    ResetCode, Sticky, Target, TargetProtocol, Visitors,
+    HttpOptionError, HttpOptions, NETWORKS_MAX, NamePattern, Network, Networks, Open, Priority,
+    Redirect, ResetCode, Sticky, Target, TargetProtocol, Visitors,
 };
 
 fn name(text: &str) -> Name {
@@ -100,7 +100,7 @@ fn options() -> HttpOptions {
     }
 }
 
-fn networks(list: &[(&str, u8)]) -> Arc<[Network]> {
+fn networks(list: &[(&str, u8)]) -> Networks {
     list.iter().map(|(ip, prefix)| Network::new(ip.parse().unwrap(), *prefix).unwrap()).collect()
 }
 
@@ -497,7 +497,11 @@ fn a_list_of_networks_that_is_not_understood_is_refused_and_never_shortened() {
             if kind == service::ALLOW_FROM { allow_from.as_ref().unwrap() } else { deny_from };
         assert_eq!(*list, networks(&[("192.0.2.0", 24)]));
     }
-    let list: Arc<[Network]> = networks(&[("192.0.2.0", 24)]).repeat(NETWORKS_MAX + 1).into();
+    let apart = (0_u16..).take(NETWORKS_MAX + 1).map(|n| {
+        let [a, b] = n.to_be_bytes();
+        Network::new([10, a, b, 0].into(), 24)
+    });
+    let list: Networks = apart.flatten().collect();
     let visitors = Visitors { deny_from: list, ..Visitors::default() };
     let sent = register(vec![spec_on("a", ServiceTerms { visitors, ..terms() })]).encode();
     let (name, count) = (name("a"), NETWORKS_MAX + 1);
