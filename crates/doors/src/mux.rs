@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use h1::{Head, HeadSniffer, Looked};
 use net::resolve::Lookups;
-use proto::{Budget, ResetCode};
+use proto::{Budget, ResetCode, Visitors};
 use relay::sniff::tls::{Hello, HelloSniffer};
 use relay::sniff::{First, FirstSniffer, Sniff};
 use relay::{
@@ -42,6 +42,7 @@ use super::doors::{Doors, PATIENCE};
 use super::port::{Port, Undecided, settled_holder};
 use super::{http, tls};
 use families::MuxCarriers;
+use node::accept::lists;
 use node::names::Space;
 use node::session::Served;
 
@@ -229,6 +230,11 @@ impl Shared {
             tracing::debug!(visitor = ?visitor.peer, "a connection is for nobody, and there is no default target");
             return None;
         };
+        // The target has no service, and so no lists of its own.
+        if !lists::permit(&Visitors::default(), visitor.peer) {
+            default.bar(visitor.socket);
+            return None;
+        }
         if !visitor.socket.move_to(settled_holder()) {
             tracing::debug!(visitor = ?visitor.peer, "the default target has its share of the descriptors");
             relay::drop_socket(visitor.socket);

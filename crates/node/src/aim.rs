@@ -9,6 +9,8 @@ use proto::{Sticky, Target};
 use relay::{Credentials, ProxyKind};
 use web::Sender;
 
+use crate::accept::lists;
+
 /// The target of streams, and their terms.
 #[derive(Debug)]
 pub struct Aim {
@@ -57,10 +59,9 @@ impl Aim {
         (target, false)
     }
 
-    /// Whether a visitor may visit. A visitor without an address came over a Unix socket, whose
-    /// file permissions decide.
+    /// Whether the lists let a visitor visit.
     pub fn permits(&self, visitor: Option<SocketAddr>) -> bool {
-        visitor.is_none_or(|visitor| self.terms.visitors.permit(visitor.ip()))
+        lists::permit(&self.terms.visitors, visitor)
     }
 
     /// Whether the visitor of a request may visit. A visitor whose address a reverse proxy hides or
@@ -70,7 +71,7 @@ impl Aim {
             Sender::Known(_) | Sender::Proxy(_) | Sender::Nameless => {
                 self.permits(sender.address())
             }
-            Sender::Hidden | Sender::Disputed => self.terms.visitors.are_all(),
+            Sender::Hidden | Sender::Disputed => lists::are_open(&self.terms.visitors),
         }
     }
 }

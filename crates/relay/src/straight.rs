@@ -15,7 +15,7 @@ use transport::Outlet;
 use crate::dial::{Dialled, dial_for};
 use crate::passage::{of_target, passage};
 use crate::pipe::{ByteEnd, Layered, Pipe, Pump, StreamInlet};
-use crate::visitor::refuse_socket;
+use crate::visitor::{bar_socket, refuse_socket};
 use crate::{
     Caller, ConnectionTable, Permit, Settings, Socket, Stats, TargetAddr, connect_stream, look,
 };
@@ -219,6 +219,11 @@ impl Straight {
     /// Refuses a visitor without a target, and counts it.
     pub fn refuse(&self, visitor: Socket, code: ResetCode) {
         refuse_socket(visitor, &self.near, code);
+    }
+
+    /// Refuses a visitor whose address may not visit, and counts it.
+    pub fn bar(&self, visitor: Socket) {
+        bar_socket(visitor, &self.near);
     }
 }
 

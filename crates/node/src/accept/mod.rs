@@ -16,7 +16,8 @@
 //! | | `memory` | charges the memory of a visitor whose destination is not known |
 //! | [`settle`] | `announced` | waits for the header, which has the address of the visitor |
 //! | look | `doors/src/{http,tls,mux}.rs` | finds the service by the first bytes |
-//! | pick | `backends/` | checks the lists of visitors, and chooses the backend |
+//! | pick | `lists` | checks the lists of visitors, before a backend is chosen |
+//! | | `backends/` | chooses the backend |
 //! | [`admit`] | `gate` | counts the visitor in the limits of the backend |
 //! | | `options` | gives the socket the options of the service |
 //!
@@ -26,6 +27,7 @@
 
 mod announced;
 mod gate;
+pub mod lists;
 mod memory;
 mod options;
 mod seat;
