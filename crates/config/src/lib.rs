@@ -108,7 +108,7 @@ pub use rights::{CLIENT_PORTS, ForwardRight, ForwardRights, GUEST_PORTS, PortRig
 pub use role::Role;
 pub use scheme::{Over, Scheme};
 pub use secret::Secret;
-pub use section::Sources;
+pub use section::{READ_MAX, Sources};
 pub use shadow::Shadow;
 pub use units::{Rate, Size, Span};
 pub use yaml::FILE_MAX;

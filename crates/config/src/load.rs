@@ -10,7 +10,7 @@ use crate::decode::client::{client, kept};
 use crate::decode::server::{grant, server};
 use crate::edit::former::{NO_VARIABLE, NO_VARIABLE_HINT, has_variable};
 use crate::mistakes::{self, Mistake, parse};
-use crate::model::{ClientConfig, ClientGrant, ProxyConfig, ServerConfig};
+use crate::model::{ClientConfig, ClientGrant, Common, ProxyConfig, ServerConfig};
 use crate::section::{Cx, Item, Sources};
 use crate::yaml::{At, Entry, Kind, Node};
 use crate::{ClientFlags, Kept, Lists, Problem, ProxyFlags, ServerFlags, ServiceOptions};
@@ -112,7 +112,9 @@ pub fn load_server(
     flags: &ServerFlags,
     sources: &Sources<'_>,
 ) -> Result<Loaded<ServerConfig>, Vec<Problem>> {
-    load(file, flags.tree(), &[], sources, server)
+    load(file, flags.tree(), &[], sources, |cx, root| {
+        watching(cx, server(cx, root)?, |server| &mut server.common)
+    })
 }
 
 /// Loads a client's configuration from an optional file and flags.
@@ -125,7 +127,9 @@ pub fn load_client(
     sources: &Sources<'_>,
 ) -> Result<Loaded<ClientConfig>, Vec<Problem>> {
     let added: &[&str] = if flags.only { &[] } else { &["services", "forwards"] };
-    load(file, flags.tree(), added, sources, client)
+    load(file, flags.tree(), added, sources, |cx, root| {
+        watching(cx, client(cx, root)?, |client| &mut client.common)
+    })
 }
 
 /// Loads a proxy's configuration from an optional file and flags. The entry from the flags is added
@@ -138,7 +142,9 @@ pub fn load_proxy(
     flags: &ProxyFlags,
     sources: &Sources<'_>,
 ) -> Result<Loaded<ProxyConfig>, Vec<Problem>> {
-    load(file, flags.tree(), &["proxies"], sources, proxy)
+    load(file, flags.tree(), &["proxies"], sources, |cx, root| {
+        watching(cx, proxy(cx, root)?, |proxy| &mut proxy.common)
+    })
 }
 
 /// Loads the lists that a client keeps in its state directory. `prefix` is `id_prefix`.
@@ -226,6 +232,12 @@ pub fn load_grant(
     sources: &Sources<'_>,
 ) -> Result<Loaded<ClientGrant>, Vec<Problem>> {
     load(Some(file), Vec::new(), &[], sources, |cx, root| grant(cx, root, public_bind, ports))
+}
+
+/// A configuration with the files that were read for it and are watched.
+fn watching<T>(cx: &Cx<'_>, mut config: T, common: fn(&mut T) -> &mut Common) -> Option<T> {
+    common(&mut config).watched = cx.watched.take();
+    Some(config)
 }
 
 /// Decodes the tree of the file and the flags. A flag replaces the file's key; for the keys

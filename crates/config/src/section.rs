@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::str::FromStr;
 
@@ -29,9 +29,10 @@ const FOLDED: &str =
 pub struct Sources<'a> {
     /// The value of an environment variable for `${NAME}`.
     pub env: &'a dyn Fn(&str) -> Option<String>,
-    /// Reads the text of a `token_file` or a `basic_auth_file`. The path is as written; the caller
-    /// makes it absolute and checks the permissions. The error is shown to the user, so it must not
-    /// contain the path, which may be a token under the wrong key.
+    /// Reads the text of a file that the configuration names, of at most [`READ_MAX`] bytes,
+    /// without blanks at both ends. The path is as written; the caller makes it absolute and checks
+    /// the permissions. The error is shown to the user, so it must not contain the path, which may
+    /// be a token under the wrong key.
     pub read: &'a dyn Fn(&Path) -> Result<String, String>,
 }
 
@@ -41,6 +42,23 @@ impl fmt::Debug for Sources<'_> {
     }
 }
 
+/// The largest file that is read of those that a configuration names, in bytes.
+pub const READ_MAX: usize = 64 << 20;
+
+/// How a file is read that the configuration names.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    /// The largest size, in bytes.
+    pub(crate) most: usize,
+    /// Whether a change of the file is a change of the configuration for `watch`.
+    pub(crate) is_watched: bool,
+}
+
+impl Reading {
+    /// A file with a token or with users. A token is one line, and 256 users have 30 KiB.
+    pub(crate) const SECRET: Self = Self { most: 128 << 10, is_watched: false };
+}
+
 pub(crate) struct Cx<'a> {
     pub(crate) file: &'a str,
     pub(crate) sources: &'a Sources<'a>,
@@ -48,16 +66,33 @@ pub(crate) struct Cx<'a> {
     pub(crate) warnings: RefCell<Vec<Problem>>,
     /// The addresses of the listeners of a server that were decoded so far.
     pub(crate) taken: RefCell<Addresses>,
+    /// The files whose changes are changes of the configuration.
+    pub(crate) watched: RefCell<Vec<PathBuf>>,
 }
 
 impl<'a> Cx<'a> {
     pub(crate) fn new(file: &'a str, sources: &'a Sources<'a>) -> Self {
-        let (problems, warnings, taken) = Default::default();
-        Self { file, sources, problems, warnings, taken }
+        let (problems, warnings, taken, watched) = Default::default();
+        Self { file, sources, problems, warnings, taken, watched }
     }
 }
 
 impl Cx<'_> {
+    /// Reads a file. The error does not contain the path.
+    pub(crate) fn read(&self, path: &Path, how: Reading) -> Result<String, String> {
+        if how.is_watched {
+            let mut watched = self.watched.borrow_mut();
+            if !watched.iter().any(|known| known == path) {
+                watched.push(path.to_owned());
+            }
+        }
+        let text = (self.sources.read)(path)?;
+        if text.len() > how.most {
+            return Err(format!("it has {} bytes, and may have at most {}", text.len(), how.most));
+        }
+        Ok(text)
+    }
+
     fn at(&self, at: At, path: &str, bad: BadValue) -> Problem {
         let (file, line, column) = match at {
             At::Text { line, column } => (self.file, line, column),

@@ -134,7 +134,7 @@ pub(crate) fn with_sources<R>(folder: &Path, load: impl FnOnce(&Sources<'_>) -> 
     let env = |name: &str| env::var(name).ok();
     let read = |path: &Path| {
         // The message does not contain the path, which may be a token under the wrong key.
-        material::read_token(&folder.join(path)).map_err(|e| e.to_string())
+        material::read_named(&folder.join(path)).map_err(|e| e.to_string())
     };
     load(&Sources { env: &env, read: &read })
 }

@@ -31,15 +31,23 @@ fn bytes_of(file: File) -> io::Result<Vec<u8>> {
 
 /// Reads a file with a token or with users, and removes blanks and line breaks at both ends.
 pub(crate) fn read_token(path: &Path) -> io::Result<String> {
+    read_bounded(path, MAX_TOKEN_FILE)
+}
+
+/// Reads a file that a configuration names, as [`read_token`] does. The parser bounds each kind of
+/// file further.
+pub(crate) fn read_named(path: &Path) -> io::Result<String> {
+    read_bounded(path, config::READ_MAX as u64)
+}
+
+fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
     let (mut text, file) = (Vec::new(), File::open(path)?);
-    (&file).take(MAX_TOKEN_FILE + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > MAX_TOKEN_FILE {
+    (&file).take(most + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > most {
         // A pipe has no size.
         let why = match file.metadata()?.len() {
-            size if size > MAX_TOKEN_FILE => {
-                format!("it has {size} bytes, and may have at most {MAX_TOKEN_FILE}")
-            }
-            _ => format!("it has more than {MAX_TOKEN_FILE} bytes"),
+            size if size > most => format!("it has {size} bytes, and may have at most {most}"),
+            _ => format!("it has more than {most} bytes"),
         };
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
@@ -149,7 +157,7 @@ fn anchor_common(common: &mut Common, folder: &Path) {
     };
     let requests = common.log_requests.as_mut().map(|log| &mut log.file.path);
     let all = [common.state_dir.as_mut(), common.control.as_mut(), log, access, requests];
-    for path in all.into_iter().flatten() {
+    for path in all.into_iter().flatten().chain(&mut common.watched) {
         anchor(path, folder);
     }
 }

@@ -30,6 +30,13 @@ impl Seen {
         // The blocking task is cancelled only at the end of the process.
         Self(looked.await.unwrap_or_default())
     }
+
+    /// Takes over which files are checked, but not their changes.
+    pub(crate) fn follow(&mut self, now: &Self) {
+        let before = std::mem::take(&mut self.0);
+        let known = |path: &Path| before.iter().find(|(of, _)| of == path).cloned();
+        self.0.extend(now.0.iter().map(|one| known(&one.0).unwrap_or_else(|| one.clone())));
+    }
 }
 
 fn mark(file: &Path) -> io::Result<Mark> {
@@ -60,6 +67,23 @@ mod tests {
         assert_ne!(third, second);
         fs::remove_file(&file).unwrap();
         assert_ne!(look().await, third);
+    }
+
+    #[tokio::test]
+    async fn a_further_file_is_no_change_of_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let [file, list] = ["a", "b"].map(|name| dir.path().join(name));
+        fs::write(&file, "1").unwrap();
+        fs::write(&list, "1").unwrap();
+        let mut seen = Seen::look(vec![file.clone()]).await;
+        let both = async || Seen::look(vec![file.clone(), list.clone()]).await;
+        let now = both().await;
+        seen.follow(&now);
+        assert_eq!(seen, now);
+        fs::write(&file, "12").unwrap();
+        let now = both().await;
+        seen.follow(&now);
+        assert_ne!(seen, now);
     }
 
     #[tokio::test]

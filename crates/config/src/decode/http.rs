@@ -16,7 +16,7 @@ use crate::htpasswd::{check_password, htpasswd, is_hashed};
 use crate::model::Public;
 use crate::model::UserFile;
 use crate::model::entry::Written;
-use crate::section::{Item, Section};
+use crate::section::{Item, Reading, Section};
 use crate::yaml::Kind;
 use crate::{BadValue, NameKind, secrecy, values};
 
@@ -121,7 +121,8 @@ fn file(s: &Section<'_>, hashes: &mut Vec<String>) -> Option<PathBuf> {
             return Err(BadValue::new("an empty path"));
         }
         let path = PathBuf::from(text);
-        let read = (s.cx.sources.read)(&path).map_err(|why| secrecy::unreadable(text, &why))?;
+        let read = s.cx.read(&path, Reading::SECRET);
+        let read = read.map_err(|why| secrecy::unreadable(text, &why))?;
         hashes.extend(htpasswd(&read)?);
         Ok(path)
     })

@@ -83,6 +83,9 @@ pub struct Common {
     /// Reloads the configuration when its file has changed.
     #[key("`true`, `false`", default = "false", live, read = values::switch, rank = 3)]
     pub watch: bool,
+    /// The files that the configuration names whose changes are changes of the configuration.
+    #[key(from = watched)]
+    pub watched: Vec<PathBuf>,
     /// Settings of the admin API, the metrics and the web console.
     #[key(map, absent = "no admin API", restart, rank = 3)]
     pub admin: Option<Admin>,
@@ -185,6 +188,7 @@ fn windows(s: &Section<'_>) -> Option<Window> {
 pub(crate) struct CommonParts {
     pub(crate) window: Window,
     pub(crate) log: Log,
+    pub(crate) watched: Vec<PathBuf>,
 }
 
 /// Decodes the maps, and checks the role of the file.
@@ -193,7 +197,9 @@ pub(crate) fn parts(s: &Section<'_>) -> Option<CommonParts> {
         s.value("type", |text| of_type(text, s.role()));
     }
     let window: Option<Window> = s.map_or_empty("window", Common::map("window"));
-    Some(CommonParts { log: s.map_or_empty("log", Common::map("log"))?, window: window? })
+    // The files are known at the end.
+    let watched = Vec::new();
+    Some(CommonParts { log: s.map_or_empty("log", Common::map("log"))?, window: window?, watched })
 }
 
 pub(crate) fn memory(text: &str) -> Result<Size, BadValue> {

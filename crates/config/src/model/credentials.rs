@@ -8,7 +8,7 @@ use std::rc::Rc;
 use proto::greeting::{StoredCredential, TokenError};
 
 use crate::key_table::KeyTable;
-use crate::section::{Item, Section};
+use crate::section::{Item, Reading, Section};
 use crate::yaml::Kind;
 use crate::{BadValue, Secret, secrecy};
 
@@ -106,7 +106,7 @@ fn token(s: &Section<'_>, item: &Item, from_file: bool, kept: Kept) -> Option<To
         if !from_file {
             return Ok(Token { secret: check(text, kept)?, file: None });
         }
-        let read = (s.cx.sources.read)(Path::new(text)).map(Secret::new);
+        let read = s.cx.read(Path::new(text), Reading::SECRET).map(Secret::new);
         let read = read.map_err(|why| secrecy::unreadable(text, &why))?;
         let secret = check(read.reveal().trim_end(), kept)?;
         Ok(Token { secret, file: Some(PathBuf::from(text)) })

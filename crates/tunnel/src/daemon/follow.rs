@@ -90,14 +90,19 @@ pub(super) async fn bound_formers(running: Arc<RunningDaemon>, formers: Arc<Form
     }
 }
 
-/// Reloads when the configuration file has changed, if the key `watch` is set.
+/// Reloads when the configuration file has changed, or a file that is part of the configuration, if
+/// the key `watch` is set.
 pub(super) async fn watch_configuration(running: Arc<RunningDaemon>, file: PathBuf) {
-    let look = || Seen::look(vec![file.clone()]);
+    let look = || {
+        let named = running.role.common().watched;
+        Seen::look(std::iter::once(file.clone()).chain(named).collect())
+    };
     let mut seen = look().await;
     let mut last = seen.clone();
     loop {
         tokio::time::sleep(watch::LOOK).await;
         let now = look().await;
+        seen.follow(&now);
         // Two equal results in a row mean that no program is still writing the file.
         if now == last && now != seen {
             seen = now.clone();
