@@ -1,4 +1,4 @@
-//! The notation of a network in a file.
+//! The notation of a network in a file, and files of networks.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -35,6 +35,59 @@ impl Net {
     #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
         self.0.contains(ip)
+    }
+}
+
+/// The networks of a file, with a network or an address in each line. Blank lines are ignored, as
+/// is the rest of a line behind `#`.
+///
+/// With `countries`, the file is a list of countries: each line is `network,country`, with a code
+/// of two letters (ISO 3166-1), and the networks of these countries are taken. The first line may
+/// name the two columns. The columns may change places, and blanks may divide them.
+pub(crate) fn listed(text: &str, countries: &[&str]) -> Result<Vec<Network>, BadValue> {
+    let (mut found, mut seen) = (Vec::new(), vec![false; countries.len()]);
+    let lines = text.trim_start_matches('\u{feff}').lines().zip(1..);
+    for (line, number) in lines {
+        let line = line.split_once('#').map_or(line, |(line, _)| line);
+        let mut fields =
+            line.split([',', ' ', '\t']).map(str::trim).filter(|part| !part.is_empty());
+        let Some(first) = fields.next() else { continue };
+        let (second, third) = (fields.next(), fields.next());
+        let columns = [Some(first), second].map(|name| name.map(str::to_ascii_lowercase));
+        if number == 1 && columns.iter().flatten().any(|name| name == "network") {
+            continue;
+        }
+        let net = |text: &str| text.parse::<Net>().ok().map(Net::network);
+        let (network, country) = match (net(first), second) {
+            (Some(network), country) => (Some(network), country),
+            (None, Some(second)) => (net(second), Some(first)),
+            (None, None) => (None, None),
+        };
+        // No message repeats a line of the file, which may be any file.
+        let bad = |what: &str| BadValue::new(format!("line {number} {what}"));
+        let (Some(network), None) = (network, third) else {
+            let hint = "each line is 192.0.2.0/24, or 192.0.2.0/24,DE in a list of countries";
+            return Err(bad("is no address and no network").hint(hint));
+        };
+        match country {
+            None if countries.is_empty() => found.push(network),
+            None => return Err(bad("has no country").hint("each line is 192.0.2.0/24,DE")),
+            Some(_) if countries.is_empty() => {
+                return Err(bad("has a country").hint("choose countries: \"@FILE:DE,AT\""));
+            }
+            Some(country) => {
+                let is = |code: &&str| code.eq_ignore_ascii_case(country);
+                if let Some(seen) = countries.iter().position(is).and_then(|n| seen.get_mut(n)) {
+                    *seen = true;
+                    found.push(network);
+                }
+            }
+        }
+    }
+    match countries.iter().zip(seen).find(|(_, seen)| !seen) {
+        Some((code, _)) => Err(BadValue::new(format!("no network of the country {code}"))
+            .hint("codes have two letters, as in the file: DE")),
+        None => Ok(found),
     }
 }
 
@@ -85,5 +138,37 @@ mod tests {
         assert_eq!(net.to_string(), "10.0.0.0/8");
         assert!(net.contains("10.9.9.9".parse().unwrap()));
         assert!(!net.contains("::1".parse().unwrap()));
+    }
+
+    fn shown(text: &str, countries: &[&str]) -> String {
+        match listed(text, countries) {
+            Ok(found) => found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+            Err(bad) => bad.message,
+        }
+    }
+
+    #[test]
+    fn a_file_has_a_network_in_each_line() {
+        let text = "\u{feff}# blocked\r\n192.0.2.0/24\r\n\n 198.51.100.7 # one\n2001:db8::/32";
+        assert_eq!(shown(text, &[]), "192.0.2.0/24 198.51.100.7 2001:db8::/32");
+        assert_eq!(shown("", &[]), "");
+        for (text, why) in [
+            ("10.0.0.0/8\nroot:x:0", "line 2 is no address and no network"),
+            ("10.0.0.0/33", "line 1 is no address and no network"),
+            ("10.0.0.0/8,DE,more", "line 1 is no address and no network"),
+            ("10.0.0.0/8,DE", "line 1 has a country"),
+        ] {
+            assert_eq!(shown(text, &[]), why);
+        }
+    }
+
+    #[test]
+    fn a_list_of_countries_has_those_that_are_chosen() {
+        let text =
+            "network,country\n10.0.0.0/8,DE\nAT,10.1.0.0/16\n2001:db8::/32 CH\n11.0.0.0/8,de";
+        assert_eq!(shown(text, &["DE"]), "10.0.0.0/8 11.0.0.0/8");
+        assert_eq!(shown(text, &["at", "CH"]), "10.1.0.0/16 2001:db8::/32");
+        assert_eq!(shown(text, &["DE", "FR"]), "no network of the country FR");
+        assert_eq!(shown("10.0.0.0/8", &["DE"]), "line 1 has no country");
     }
 }

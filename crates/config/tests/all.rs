@@ -5,6 +5,7 @@ mod client_ca;
 mod corpus;
 mod examples;
 mod names;
+mod networks;
 mod reference;
 mod requests;
 mod udp_and_proxies;

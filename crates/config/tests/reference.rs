@@ -224,7 +224,7 @@ fn defaults() -> BTreeMap<String, String> {
 }
 
 /// A value for every key that differs from the value in the minimal files.
-const OTHER_SERVER: &str = "listen: wss://[::]:1\ntls: { cert: c, key: k }\npublic_bind: 127.0.0.1\nstun: 1\n\
+const OTHER_SERVER: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nlisten: wss://[::]:1\ntls: { cert: c, key: k }\npublic_bind: 127.0.0.1\nstun: 1\n\
     p2p: { webrtc: { path: /w } }\n\
     public_url: tls://a.b\n\
     trusted_proxies: 10.0.0.1\naccept_proxy: { tcp: 10000 }\nlimits: { streams: 1 }\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\

@@ -142,7 +142,11 @@ fn words(command: &str) -> Option<Vec<String>> {
 fn decoded(role: Role, text: &str) -> Result<Vec<String>, Vec<Problem>> {
     let env = |name: &str| (!name.to_ascii_lowercase().ends_with("_proxy")).then(|| TOKEN.into());
     // Two token files of a configuration may have to differ.
-    let read = |path: &Path| Ok(format!("{TOKEN}{}", path.file_name().unwrap().display()));
+    let read = |path: &Path| match path.extension().and_then(|end| end.to_str()) {
+        Some("txt") => Ok("203.0.113.0/24\n".to_owned()),
+        Some("csv") => Ok("203.0.113.0/25,DE\n203.0.113.128/25,AT\n".to_owned()),
+        _ => Ok(format!("{TOKEN}{}", path.file_name().unwrap().display())),
+    };
     let sources = Sources { env: &env, read: &read };
     let file = Some(Text { name: "example", text });
     match role {

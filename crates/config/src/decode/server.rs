@@ -1,6 +1,6 @@
 //! Decodes server.yaml.
 
-use crate::model::{Common, credentials};
+use crate::model::{Common, credentials, entry};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -84,6 +84,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         webrtc,
         trusted_proxies,
         accept_proxy,
+        visitors: entry::visitors(&s),
         limits,
         http,
         tls_routes,

@@ -59,9 +59,9 @@ pub struct ProxyConfig {
     text = "The version of the PROXY protocol header that is sent to targets of the listener.")]
 #[row(accept_proxy: "`true`, `false`", default = "false",
     text = "Reads the PROXY protocol header that trusted_proxies send to the listener.")]
-#[row(allow_from: "addresses and networks, one or list", none = "everybody",
+#[row(allow_from: "addresses, networks and `@FILE`, one or list", none = "everybody",
     text = "The addresses from which visitors may use the listener.")]
-#[row(deny_from: "addresses and networks, one or list", none,
+#[row(deny_from: "addresses, networks and `@FILE`, one or list", none,
     text = "The addresses from which visitors may not use the listener.")]
 pub struct Balancer {
     /// The address at which the listener accepts visitors.

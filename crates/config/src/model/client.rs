@@ -43,10 +43,10 @@ const HTTP_OF_ALL: usize = MESSAGE_MAX / 4;
 #[row(retry: map, keys = Retry, reconnect,
     text = "The pauses between attempts of the client to connect to the server.",
     differs = |client| (client.retry_min, client.retry_max))]
-#[row(allow_from: "addresses and networks, one or list", none = "everybody", live,
+#[row(allow_from: "addresses, networks and `@FILE`, one or list", none = "everybody", live,
     text = "The addresses from which visitors may use services without allow_from.",
     differs = |client| client.visitors.allow_from.clone())]
-#[row(deny_from: "addresses and networks, one or list", none = "nobody", live,
+#[row(deny_from: "addresses, networks and `@FILE`, one or list", none = "nobody", live,
     text = "The addresses from which visitors may not use services without deny_from.",
     differs = |client| client.visitors.deny_from.clone())]
 #[row(id_prefix: "name", none, live,

@@ -1,11 +1,10 @@
 //! An entry of `services` as written.
 
 use proto::control::{ServiceTerms, Timeouts};
+use std::path::Path;
 use std::time::Duration;
 
-use proto::{
-    Balance, Compress, HttpOptions, NETWORKS_MAX, Network, Networks, Priority, Sticky,
-};
+use proto::{Balance, Compress, HttpOptions, NETWORKS_MAX, Network, Networks, Priority, Sticky};
 
 use crate::endpoint::split;
 use crate::key_table::KeyTable;
@@ -16,9 +15,11 @@ use crate::model::private::{PeerTls, Visitor};
 use crate::model::service::{ProxyProtocol, TargetTls, VisitorLists};
 use crate::model::spread::Weighted;
 use crate::model::times::Times;
+use crate::net::listed;
 use crate::problem::unknown;
-use crate::section::Section;
-use crate::{BadValue, Host, Moment, Net, Span, values};
+use crate::section::{Cx, READ_MAX, Reading, Section};
+use crate::yaml::At;
+use crate::{BadValue, Host, Moment, Net, Role, Span, values};
 
 /// An entry of `services` as written. Values without a field are read together with others.
 #[derive(KeyTable)]
@@ -84,11 +85,11 @@ pub(crate) struct Written {
     #[key(map, none = "visitors find out")]
     pub(crate) health: Option<Check>,
     /// The addresses from which visitors may use the service.
-    #[key("addresses and networks, one or list", absent = "`allow_from` of the top",
+    #[key("addresses, networks and `@FILE`, one or list", absent = "`allow_from` of the top",
         with = allow_from)]
     pub(crate) allow_from: Option<Networks>,
     /// The addresses from which visitors may not use the service.
-    #[key("addresses and networks, one or list", absent = "`deny_from` of the top",
+    #[key("addresses, networks and `@FILE`, one or list", absent = "`deny_from` of the top",
         with = networks)]
     pub(crate) deny_from: Option<Networks>,
     /// The version of the PROXY protocol header that is sent to targets of the service.
@@ -225,15 +226,33 @@ pub(crate) fn rule(text: &str) -> Result<Balance, BadValue> {
     Balance::of_name(text).ok_or_else(bad)
 }
 
+/// How the file of a list is read. A list of all networks with their countries has 20 MiB.
+const LIST: Reading = Reading { most: READ_MAX, is_watched: true };
+
 /// Decodes `allow_from` and `deny_from`. The result is incomplete only after a problem was
 /// reported.
 pub(crate) fn visitors(s: &Section<'_>) -> VisitorLists {
-    VisitorLists { allow_from: allow_from(s, "allow_from"), deny_from: networks(s, "deny_from") }
+    // Servers and proxies send their lists to nobody.
+    let most = if s.role() == Role::Client { NETWORKS_MAX } else { usize::MAX };
+    VisitorLists {
+        allow_from: allowed(s, "allow_from", most),
+        deny_from: list(s, "deny_from", most),
+    }
 }
 
-/// Decodes `allow_from`, with a warning of an empty list.
+/// Decodes `allow_from` of a service of a client.
 pub(crate) fn allow_from(s: &Section<'_>, key: &str) -> Option<Networks> {
-    let allow_from = networks(s, key);
+    allowed(s, key, NETWORKS_MAX)
+}
+
+/// Decodes `deny_from` of a service of a client.
+pub(crate) fn networks(s: &Section<'_>, key: &str) -> Option<Networks> {
+    list(s, key, NETWORKS_MAX)
+}
+
+/// Decodes a list of visitors that are let in, with a warning of an empty list.
+fn allowed(s: &Section<'_>, key: &str, most: usize) -> Option<Networks> {
+    let allow_from = list(s, key, most);
     if allow_from.as_ref().is_some_and(|list| list.is_empty())
         && let Some(item) = s.key(key)
     {
@@ -243,15 +262,62 @@ pub(crate) fn allow_from(s: &Section<'_>, key: &str) -> Option<Networks> {
     allow_from
 }
 
-/// Decodes a list of networks.
-pub(crate) fn networks(s: &Section<'_>, key: &str) -> Option<Networks> {
-    let items = s.cx.one_or_list(&s.key(key)?);
-    if items.len() > NETWORKS_MAX {
-        let bad = BadValue::new(format!("more than {NETWORKS_MAX} networks"));
-        s.bad(key, bad.hint("join neighbouring networks, or use a firewall for long lists"));
-        return None;
+/// Decodes a list of at most this number of networks.
+fn list(s: &Section<'_>, key: &str, most: usize) -> Option<Networks> {
+    let mut all = Vec::new();
+    let mut long = None;
+    for item in s.cx.one_or_list(&s.key(key)?) {
+        let read = |text: &str| match text.strip_prefix('@') {
+            None => network(text).map(|one| vec![one]),
+            Some(file) => {
+                let networks = of_file(s.cx, item.at(), file)?;
+                if networks.len() > most {
+                    long.get_or_insert_with(|| format!("{file} has {} networks: ", networks.len()));
+                }
+                Ok(networks)
+            }
+        };
+        all.extend(s.cx.value(&item, read).unwrap_or_default());
     }
-    Some(items.iter().filter_map(|item| s.cx.value(item, network)).collect())
+    if all.len() <= most {
+        return Some(all.into());
+    }
+    let what = long.unwrap_or_default();
+    let bad = BadValue::new(format!("{what}more than {most} networks of a client's service"));
+    s.bad(
+        key,
+        bad.hint(
+            "join neighbouring networks; a long list belongs under `allow_from` or `deny_from` of \
+             the server, or of a proxy",
+        ),
+    );
+    None
+}
+
+/// Reads the networks of `FILE` or `FILE:DE,AT`.
+fn of_file(cx: &Cx<'_>, at: At, written: &str) -> Result<Vec<Network>, BadValue> {
+    if matches!(at, At::Flag(_)) {
+        return Err(BadValue::new("a file of networks belongs into a configuration file")
+            .hint("write it there: allow_from: \"@FILE\""));
+    }
+    let is_country = |code: &str| code.len() == 2 && code.bytes().all(|b| b.is_ascii_alphabetic());
+    let (file, countries) = match written.rsplit_once(':') {
+        Some((file, codes)) if codes.split(',').all(is_country) => {
+            (file, codes.split(',').collect())
+        }
+        _ => (written, Vec::new()),
+    };
+    if file.is_empty() {
+        return Err(BadValue::new("a file without a path").hint("for example \"@blocked.txt\""));
+    }
+    let text = cx.read(Path::new(file), LIST).map_err(|why| {
+        let bad = BadValue::new(format!("cannot read the file {file}: {why}"));
+        bad.hint("a path in a file is relative to that file")
+    })?;
+    listed(&text, &countries).map_err(|bad| {
+        let message = format!("{file}: {}", bad.message);
+        BadValue { message, ..bad }
+    })
 }
 
 fn network(text: &str) -> Result<Network, BadValue> {

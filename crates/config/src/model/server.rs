@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use proto::{Dscp, Limits};
+use proto::{Dscp, Limits, Visitors};
 
 use crate::key_table::KeyTable;
 use crate::model::change::{Change, Changed};
@@ -16,13 +16,19 @@ use crate::model::limits::Limited;
 use crate::model::p2p::STUN_PORT;
 use crate::model::path::{Path, PathTls};
 use crate::model::private::VisitRights;
-use crate::model::service::FlowLimits;
+use crate::model::service::{FlowLimits, VisitorLists};
 use crate::model::times::Times;
 use crate::{Endpoint, ForwardRights, HostRights, Net, Over, PortRights, PublicUrls, Span};
 
 /// A checked server.yaml.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(rows, compare)]
+#[row(allow_from: "addresses, networks and `@FILE`, one or list", none = "everybody", live, rank = 6,
+    text = "The addresses from which visitors may use services, whatever their own lists are.",
+    differs = |server| server.visitors.allow_from.clone())]
+#[row(deny_from: "addresses, networks and `@FILE`, one or list", none = "nobody", live, rank = 6,
+    text = "The addresses from which visitors may not use services, whatever their own lists are.",
+    differs = |server| server.visitors.deny_from.clone())]
 pub struct ServerConfig {
     /// The addresses and transports at which clients connect.
     ///
@@ -80,6 +86,8 @@ pub struct ServerConfig {
     #[key(map, absent = "no port", live,
         differs = |server| (server.accept_proxy.tcp.rights.clone(), server.accept_proxy.udp.rights.clone()), rank = 6)]
     pub accept_proxy: AcceptProxy,
+    /// The visitors that may use services at all, besides the lists of each service.
+    pub visitors: VisitorLists,
     /// Limits of the streams of all clients together.
     #[key(map, keys = Limited, of = "of all clients together", live, rank = 6)]
     pub limits: Limits,
@@ -328,6 +336,13 @@ impl ServerConfig {
         self
     }
 
+    /// The visitors that may use services at all.
+    #[must_use]
+    pub fn visitors(&self) -> Visitors {
+        let VisitorLists { allow_from, deny_from } = self.visitors.clone();
+        Visitors { allow_from, deny_from: deny_from.unwrap_or_default() }
+    }
+
     /// A summary of the configuration, line by line.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
@@ -346,6 +361,11 @@ impl ServerConfig {
         lines.extend(self.public_url.summary());
         lines.extend(self.http.summary());
         lines.extend(self.tls_routes.summary());
+        let VisitorLists { allow_from, deny_from } = &self.visitors;
+        for (key, list) in [("allow_from", allow_from), ("deny_from", deny_from)] {
+            let counted = list.iter().map(|list| list.len());
+            lines.extend(counted.map(|count| format!("visitors: {key} with {count} networks")));
+        }
         lines.push(match &self.tls.identity {
             Some(pair) => format!("certificate {}", pair.cert.display()),
             None => "certificate self-signed, kept in state_dir".into(),

@@ -22,6 +22,7 @@ use proto::greeting::StoredCredential;
 use asked::HookAnswers;
 pub(super) use changes::Changes;
 pub(crate) use client::Client;
+use node::accept;
 use node::entrance::Balancers;
 use node::limits;
 pub(super) use strangers::Denied;
@@ -330,6 +331,7 @@ impl Clients {
         self.all.store(Arc::new(new));
         self.trusted.store(Arc::new(config.trusted_proxies.clone()));
         limits::set_server(&config.limits);
+        accept::lists::set_server(config.visitors());
         self.balancers.store(Arc::new(Balancers::of(config)));
         Ok(changes)
     }

@@ -103,6 +103,38 @@ fn only_listed_visitors_are_let_in_and_a_reload_of_the_lists_touches_nobody_insi
     });
 }
 
+/// The file stands beside that of the server, and changes while the server runs.
+#[test]
+fn a_file_of_the_server_keeps_visitors_out_of_every_service() {
+    let origin = Origin::echo();
+    let mut setup = Setup::new(Scheme::TLS);
+    let file = setup.dir().join("countries.csv");
+    fs::write(&file, "network,country\n127.0.0.3,DE\n127.0.0.4,AT\n").unwrap();
+    setup.server_lines.push_str("deny_from: \"@countries.csv:DE\"\nwatch: true\n");
+    let target = format!("tcp://127.0.0.1:{}", origin.port());
+    let (running, public) = start_in(setup, &target, "allow_from: 127.0.0.0/8");
+    is_let_in(4, public);
+    bytes::expect_refused(visit_from(3, public));
+    wait("one is counted", SOON, || (turned_away(&running) == 1).then_some(()));
+
+    fs::write(&file, "127.0.0.4 DE\n").unwrap();
+    wait("the file is read again", LONG, || {
+        let stream = visit_from(3, public).ok()?;
+        (&stream).write_all(b"x").ok()?;
+        (&stream).read_exact(&mut [0]).ok()
+    });
+    bytes::expect_refused(visit_from(4, public));
+    let before = running.server.log();
+    assert!(!before.contains("127.0.0.3"), "{before}");
+
+    // A file that cannot be used changes nothing.
+    fs::write(&file, "127.0.0.3\n").unwrap();
+    let (code, said, complaint) = outcome(running.reload("server"));
+    assert_ne!(code, Some(0), "{said}");
+    assert!(complaint.contains("countries.csv: line 1 has no country"), "{complaint}");
+    bytes::expect_refused(visit_from(4, public));
+}
+
 #[test]
 fn check_shows_who_may_visit() {
     let (running, _) = start(

@@ -34,7 +34,11 @@ pub(super) const STEPS: &[Step] = &[
     step("heavy", "thousands of visitors and clients, small memories, idle time", heavy),
     step("nat-long", "all pairs of networks, and 200 MB over paths that change", steps::nat_long),
     step("webrtc-long", "100 MB between webrtc:// and each other program", steps::webrtc_long),
-    step("timed", "tests of server and survey that measure time, in the release profile", timed),
+    step(
+        "timed",
+        "tests of node, server and survey that measure time, in the release profile",
+        timed,
+    ),
     step("console-timed", "how soon the web console answers", steps::console_timed),
     step("glibc-e2e", "the optimised binary of glibc against real software", glibc_e2e),
     step(
@@ -69,7 +73,7 @@ fn heavy(site: &Site, _: Lengths) -> Result<Verdict> {
 
 /// The ignored tests. One test at a time: each of them measures.
 fn timed(site: &Site, _: Lengths) -> Result<Verdict> {
-    let packages = ["--package", "server", "--package", "survey"];
+    let packages = ["--package", "node", "--package", "server", "--package", "survey"];
     let mut command = cargo(&site.root, &["test", "--release", "--lib"]);
     command.args(packages).args(["--", "--ignored", "--test-threads=1"]);
     let tests = run_tests(&mut command)?;
