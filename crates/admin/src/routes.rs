@@ -11,8 +11,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use axum::{Json, Router, middleware};
 use ops::command::{
-    self, AnyCommand, ApiRoute, Connect, Context, Entry, FollowEvents, Given, Method, News,
-    PATIENCE,
+    self, AnyCommand, ApiResponse, ApiRoute, Connect, Context, Entry, FollowEvents, Given, Method,
+    News, PATIENCE,
 };
 use ops::measure::Ping;
 use ops::status::{DaemonState, SessionState, Status};
@@ -160,17 +160,25 @@ async fn answer(entry: &Entry, api: &Api, mut given: Given<'_>, mut request: Req
     let (news, mut inbox) = mpsc::channel(1);
     if route.method == Method::Get && !entry.about.is_endless {
         // A query ends with the connection of the request.
-        return outcome(command.response(&api.context(news)).await);
+        return outcome(carry_out(&*command, api, news).await);
     }
     let api = api.clone();
     // A change runs to its end, even if the client of the request disconnects. A speed test and a
     // stream of events end with the inbox.
-    let mut running = tokio::spawn(async move { command.response(&api.context(news)).await });
+    let mut running = tokio::spawn(async move { carry_out(&*command, &api, news).await });
     tokio::select! {
         done = &mut running => outcome(done.unwrap_or_else(|panic| Err(panic.into()))),
         // From now on the daemon reports more. The progress of a speed test is not shown here.
         Some(News::Ok) = inbox.recv() => events::answer(inbox),
     }
+}
+
+async fn carry_out(
+    command: &dyn AnyCommand,
+    api: &Api,
+    news: mpsc::Sender<News>,
+) -> anyhow::Result<ApiResponse> {
+    Ok(command.run(&api.context(news)).await?.response()?)
 }
 
 /// The topics of a request for events.
@@ -193,7 +201,7 @@ async fn at_length(api: &Api, command: Box<dyn AnyCommand>) -> Response {
         // The permit is held as long as the work runs, even after the client has left.
         let _turn = turn;
         let (news, _inbox) = mpsc::channel(1);
-        runtime.block_on(command.response(&api.context(news)))
+        runtime.block_on(carry_out(&*command, &api, news))
     });
     outcome(shown.await.unwrap_or_else(|panic| Err(panic.into())))
 }

@@ -7,17 +7,18 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use ops::WrongConfig;
 use ops::command::{
-    self, Command, Connect, DaemonLine, FailedCommand, FollowEvents, ListStreams, News, ReadStatus,
-    Stop, Stopping,
+    self, About, Command, Connect, DaemonLine, FailedCommand, FollowEvents, ListStreams, News,
+    ReadStatus, Stop, Stopping,
 };
 use ops::events::Heard;
 use ops::status::Streams;
 use ops::term;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
+use serde::de::DeserializeOwned;
 
 use crate::denied::Denied;
 
@@ -58,47 +59,104 @@ impl Instance {
         Ok(Self { path: path.to_owned(), stream })
     }
 
-    fn send(&self, command: &impl Command) -> anyhow::Result<()> {
-        self.stream.set_read_timeout(Some(command.patience()))?;
-        let mut line = command::request(command)?;
-        line.push(b'\n');
-        Ok((&self.stream).write_all(&line)?)
+    fn send<C: Command>(&self, command: &C) -> anyhow::Result<Lines<'_>> {
+        self.write(&command::request(command)?, command.patience())?;
+        Ok(Lines {
+            instance: self,
+            stream: BufReader::new(&self.stream),
+            line: String::new(),
+            about: &C::ABOUT,
+        })
     }
 
-    /// Reads the next line for the command `C`.
-    fn next<C: Command>(&self, from: &mut impl BufRead) -> anyhow::Result<DaemonLine<C::Answer>> {
-        let mut line = String::new();
-        let length = from
+    fn write(&self, request: &[u8], patience: Duration) -> anyhow::Result<()> {
+        self.stream.set_read_timeout(Some(patience))?;
+        Ok((&self.stream).write_all(&[request, b"\n"].concat())?)
+    }
+
+    fn other_version(&self) -> anyhow::Error {
+        anyhow!(
+            "{}: the daemon is of another version than this program ({}); restart the daemon",
+            self.path.display(),
+            env!("CARGO_PKG_VERSION"),
+        )
+    }
+}
+
+/// The lines that a daemon sends in response to a command.
+struct Lines<'a> {
+    instance: &'a Instance,
+    stream: BufReader<&'a UnixStream>,
+    line: String,
+    about: &'static About,
+}
+
+impl Lines<'_> {
+    /// Reads the next line.
+    fn next(&mut self) -> anyhow::Result<DaemonLine<'_>> {
+        let path = &self.instance.path;
+        self.line.clear();
+        let length = (&mut self.stream)
             .take(MAX_ANSWER)
-            .read_line(&mut line)
-            .with_context(|| format!("no answer from {}", self.path.display()))?;
+            .read_line(&mut self.line)
+            .with_context(|| format!("no answer from {}", path.display()))?;
         if length == 0 {
-            bail!("{} ended without an answer", self.path.display());
+            bail!("{} ended without an answer", path.display());
         }
-        match DaemonLine::read::<C>(&line) {
+        match DaemonLine::read(&self.line, self.about.answer) {
             Some(DaemonLine::FailedCommand(FailedCommand::Error(text))) => {
-                bail!("{}: {text}", self.path.display())
+                bail!("{}: {text}", path.display())
             }
             Some(DaemonLine::FailedCommand(FailedCommand::Wrong(problems))) => {
                 Err(WrongConfig(problems).into())
             }
             Some(said) => Ok(said),
-            None => bail!(
-                "{}: the daemon is of another version than this program ({}); restart the daemon",
-                self.path.display(),
-                env!("CARGO_PKG_VERSION"),
-            ),
+            None => Err(self.instance.other_version()),
         }
+    }
+
+    /// Reads to the answer, as [`follow_if`] says. The result is the JSON of the answer.
+    fn follow(
+        &mut self,
+        wait: &dyn Fn() -> anyhow::Result<()>,
+        news: &mut dyn FnMut(News) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<Option<&str>> {
+        let mut is_heard = false;
+        loop {
+            if self.stream.buffer().is_empty() {
+                wait()?;
+            }
+            if self.about.is_endless && is_heard && self.stream.fill_buf()?.is_empty() {
+                return Ok(None);
+            }
+            is_heard = true;
+            match self.next()? {
+                DaemonLine::Answer(_) => break,
+                DaemonLine::News(message) => {
+                    if !news(message)? {
+                        return Ok(None);
+                    }
+                }
+                DaemonLine::FailedCommand(_) => bail!(UNASKED),
+            }
+        }
+        Ok(match DaemonLine::read(&self.line, self.about.answer) {
+            Some(DaemonLine::Answer(json)) => Some(json),
+            _ => None,
+        })
     }
 }
 
 /// Asks the daemon to carry a command out. The error may be a [`WrongConfig`].
 pub fn ask<C: Command>(instance: &Instance, command: C) -> anyhow::Result<C::Answer> {
-    instance.send(&command)?;
-    match instance.next::<C>(&mut BufReader::new(&instance.stream))? {
-        DaemonLine::Answer(answer) => Ok(answer),
+    match instance.send(&command)?.next()? {
+        DaemonLine::Answer(json) => read(instance, json),
         DaemonLine::News(_) | DaemonLine::FailedCommand(_) => bail!(UNASKED),
     }
+}
+
+fn read<A: DeserializeOwned>(instance: &Instance, json: &str) -> anyhow::Result<A> {
+    serde_json::from_str(json).map_err(|_| instance.other_version())
 }
 
 /// Asks the daemon to carry a command out that reports before its answer, or instead of one. `news`
@@ -109,37 +167,18 @@ pub fn follow<C: Command>(
     command: C,
     mut news: impl FnMut(News) -> anyhow::Result<bool>,
 ) -> anyhow::Result<Option<C::Answer>> {
-    follow_if(instance, command, || Ok(()), &mut news)
+    follow_if(instance, command, &|| Ok(()), &mut news)
 }
 
 /// As [`follow`]. `wait` is called before a line that was not read yet.
 fn follow_if<C: Command>(
     instance: &Instance,
     command: C,
-    wait: impl Fn() -> anyhow::Result<()>,
-    news: &mut impl FnMut(News) -> anyhow::Result<bool>,
+    wait: &dyn Fn() -> anyhow::Result<()>,
+    news: &mut dyn FnMut(News) -> anyhow::Result<bool>,
 ) -> anyhow::Result<Option<C::Answer>> {
-    instance.send(&command)?;
-    let mut lines = BufReader::new(&instance.stream);
-    let mut is_heard = false;
-    loop {
-        if lines.buffer().is_empty() {
-            wait()?;
-        }
-        if C::ABOUT.is_endless && is_heard && lines.fill_buf()?.is_empty() {
-            return Ok(None);
-        }
-        is_heard = true;
-        match instance.next::<C>(&mut lines)? {
-            DaemonLine::Answer(answer) => return Ok(Some(answer)),
-            DaemonLine::News(message) => {
-                if !news(message)? {
-                    return Ok(None);
-                }
-            }
-            DaemonLine::FailedCommand(_) => bail!(UNASKED),
-        }
-    }
+    let mut lines = instance.send(&command)?;
+    lines.follow(wait, news)?.map(|json| read(instance, json)).transpose()
 }
 
 /// Listens for the events of the daemon, until it ends or standard output has no reader. `news` is
@@ -156,7 +195,7 @@ pub fn events(
         }
         Ok(())
     };
-    follow_if(instance, command, wait, &mut |message| {
+    follow_if(instance, command, &wait, &mut |message| {
         match message {
             News::Event(event) => news(&Heard::Event(event))?,
             News::Lost(count) => news(&Heard::Lost(count))?,
@@ -180,11 +219,10 @@ pub struct Connected {
 /// Turns the connection to the daemon into the byte stream to a target on the server's side. The
 /// error may be a [`WrongConfig`].
 pub fn connect(instance: Instance, target: String) -> anyhow::Result<Connected> {
-    instance.send(&Connect { target })?;
-    let mut lines = BufReader::new(&instance.stream);
-    let said = instance.next::<Connect>(&mut lines)?;
-    let early = lines.buffer().to_vec();
-    let DaemonLine::News(News::Ok) = said else { bail!(UNASKED) };
+    let mut lines = instance.send(&Connect { target })?;
+    let DaemonLine::News(News::Ok) = lines.next()? else { bail!(UNASKED) };
+    let early = lines.stream.buffer().to_vec();
+    drop(lines);
     let Instance { stream: socket, .. } = instance;
     socket.set_read_timeout(None)?;
     socket.set_write_timeout(None)?;

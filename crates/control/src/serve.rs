@@ -194,10 +194,12 @@ async fn answer(
 ) -> io::Result<Vec<u8>> {
     let (news, mut inbox) = mpsc::channel(1);
     let cx = Context { daemon, over: "the control socket", life, news };
-    let mut outcome = command.line(&cx);
+    let mut outcome = command.run(&cx);
     loop {
         tokio::select! {
-            outcome = &mut outcome => return outcome.or_else(failed),
+            outcome = &mut outcome => {
+                return outcome.and_then(|answer| Ok(answer.line()?)).or_else(failed);
+            }
             Some(news) = inbox.recv() => write(stream.get_mut(), serde_json::to_vec(&news)?).await?,
         }
     }

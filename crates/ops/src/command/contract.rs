@@ -1,12 +1,11 @@
 //! What a command is: a type whose fields are the fields of a request.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::context::{Context, News};
+use super::context::Context;
 use super::form::Misread;
 use super::response::ApiResponse;
 use super::route::{ApiRoute, Given};
@@ -132,23 +131,7 @@ pub trait Command: Serialize + DeserializeOwned + Send + Sync + Sized + 'static 
     /// # Errors
     /// The answer is no JSON.
     fn response(&self, answer: &Self::Answer) -> serde_json::Result<ApiResponse> {
-        let response = ApiResponse::of(200, answer)?;
-        match (response.body.as_slice(), Self::ABOUT.missing) {
-            (b"false" | b"null", Some(why)) => ApiResponse::not_found(why),
-            (b"true" | b"null", _) => Ok(ApiResponse::DONE),
-            _ => Ok(response),
-        }
-    }
-
-    /// The line of the control socket.
-    ///
-    /// # Errors
-    /// The answer is no JSON.
-    fn line(answer: &Self::Answer) -> serde_json::Result<Vec<u8>> {
-        match Self::ABOUT.answer {
-            "" => serde_json::to_vec(&News::Ok),
-            key => serde_json::to_vec(&BTreeMap::from([(key, answer)])),
-        }
+        ApiResponse::of(200, answer)?.or_missing(Self::ABOUT.missing)
     }
 
     /// How long the sender waits for each line.

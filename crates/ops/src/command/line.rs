@@ -1,13 +1,10 @@
 //! The lines of the control socket. Each is a JSON object, or the word `"ok"`.
 
-use std::collections::BTreeMap;
-
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::context::News;
 use super::contract::Command;
-use super::form::read_object;
+use super::fields::Fields;
 use crate::WrongConfig;
 
 /// The key of the name of a command.
@@ -18,30 +15,30 @@ const TAG: &str = "command";
 /// # Errors
 /// A field is no JSON.
 pub fn request<C: Command>(command: &C) -> serde_json::Result<Vec<u8>> {
-    #[derive(Serialize)]
-    struct Tagged<'a, C> {
-        command: &'static str,
-        #[serde(flatten)]
-        fields: &'a C,
-    }
-    serde_json::to_vec(&Tagged { command: C::ABOUT.name, fields: command })
+    Ok(tagged(C::ABOUT.name, &serde_json::to_vec(command)?))
 }
 
-/// The name of the command of a request. `None`: the line is no request.
-pub(super) fn name_of(line: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Named {
-        command: String,
-    }
-    serde_json::from_slice::<Named>(line).ok().map(|named| named.command)
+/// The object with the name of its command before its other fields.
+fn tagged(name: &str, object: &[u8]) -> Vec<u8> {
+    let start = format!("{{\"{TAG}\":\"{name}\"");
+    let rest = object.strip_prefix(b"{").unwrap_or(object);
+    let comma: &[u8] = if rest == b"}" { b"" } else { b"," };
+    [start.as_bytes(), comma, rest].concat()
 }
 
-/// The command of a request whose name is known.
-///
-/// # Errors
-/// A field is missing or wrong.
-pub(super) fn fields<C: Command>(line: &[u8]) -> serde_json::Result<C> {
-    read_object(line, &[], Some(TAG))
+/// The line of an answer under its key. Without a key, the answer is `"ok"`.
+pub(super) fn answer(key: &str, json: &[u8]) -> serde_json::Result<Vec<u8>> {
+    match key {
+        "" => serde_json::to_vec(&News::Ok),
+        key => Ok([format!("{{\"{key}\":").as_bytes(), json, b"}"].concat()),
+    }
+}
+
+/// The name of the command of a request, and its fields. `None`: the line is no request.
+pub(super) fn parts(line: &[u8]) -> Option<(String, Fields<'_>)> {
+    let mut fields = Fields::of_json(line).ok()?;
+    let name = serde_json::from_str(fields.take(TAG)?).ok()?;
+    Some((name, fields))
 }
 
 /// The answer to a command that has failed.
@@ -64,19 +61,20 @@ impl From<anyhow::Error> for FailedCommand {
 
 /// A line that a daemon has sent.
 #[derive(Debug)]
-pub enum DaemonLine<A> {
-    Answer(A),
+pub enum DaemonLine<'a> {
+    /// The JSON of an answer.
+    Answer(&'a str),
     News(News),
     FailedCommand(FailedCommand),
 }
 
-impl<A: DeserializeOwned> DaemonLine<A> {
-    /// Reads the answer to a command. `None`: the daemon has answered something else.
-    pub fn read<C: Command<Answer = A>>(line: &str) -> Option<Self> {
-        if let Ok(mut answer) = serde_json::from_str::<BTreeMap<String, A>>(line)
-            && let Some(answer) = answer.remove(C::ABOUT.answer)
-        {
-            return Some(Self::Answer(answer));
+impl<'a> DaemonLine<'a> {
+    /// Reads a line. `key`: the key of the answer that is awaited. `None`: the daemon has sent
+    /// something else.
+    pub fn read(line: &'a str, key: &str) -> Option<Self> {
+        let fields = Fields::of_json(line.as_bytes());
+        if let Some(json) = fields.ok().and_then(|mut fields| fields.take(key)) {
+            return Some(Self::Answer(json));
         }
         serde_json::from_str(line)
             .map(Self::FailedCommand)

@@ -24,6 +24,7 @@
 //! | `measure` | commands: measurements |
 //! | `context` | what a command needs in order to run |
 //! | `line` | the lines of the control socket |
+//! | `fields` | reads the fields of a type from JSON and texts |
 //! | `route`, `form`, `response` | requests of the API, what is wrong with them, and responses |
 //! | `patch` | changes of the configuration as JSON |
 
@@ -31,6 +32,7 @@ mod clients;
 mod configuration;
 mod context;
 mod contract;
+mod fields;
 mod form;
 mod life;
 mod line;
@@ -56,5 +58,5 @@ pub use records::{FollowEvents, LogFilter, NoFilter, Replay, SetLog, ShowRequest
 pub use response::ApiResponse;
 pub use route::{ApiRoute, Given, Method};
 pub use services::{ListVisitors, TestService, Uninvite};
-pub use table::{AnyCommand, Entry, NotUnderstood, TABLE, read_line};
+pub use table::{AnyAnswer, AnyCommand, Entry, NotUnderstood, TABLE, read_line};
 pub use traffic::{Connect, Kill, ListStreams, Reconnect};

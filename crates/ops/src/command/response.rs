@@ -22,6 +22,16 @@ impl ApiResponse {
         Ok(Self { status, etag: None, body: serde_json::to_vec(answer)? })
     }
 
+    /// The response itself. `true`, `false` and `null` are no answers, but whether it was done.
+    /// `missing`: the reason if it was not done.
+    pub(super) fn or_missing(self, missing: Option<&str>) -> serde_json::Result<Self> {
+        match (self.body.as_slice(), missing) {
+            (b"false" | b"null", Some(why)) => Self::not_found(why),
+            (b"true" | b"null", _) => Ok(Self::DONE),
+            _ => Ok(self),
+        }
+    }
+
     /// There is no such thing. The reason has the form of all errors of the API.
     pub(super) fn not_found(why: &str) -> serde_json::Result<Self> {
         Self::of(404, &json!({ "error": why }))

@@ -2,7 +2,8 @@
 
 use serde::de::DeserializeOwned;
 
-use super::form::{Form, Misread, fields_of, read_texts};
+use super::fields::{self, Fields, fields_of};
+use super::form::{Form, Misread};
 
 /// The method of a request (RFC 9110 section 9). `Get` changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,16 +115,21 @@ impl Given<'_> {
     /// # Errors
     /// A field is wrong, missing or given twice, or the body has an unknown key.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Misread> {
-        let fields = fields_of::<T>();
         if let Some(form) = self.route.body {
             return form.read(self.body, &self.path);
         }
-        for name in fields {
+        let texts = self.texts(fields_of::<T>())?;
+        fields::read(texts).map_err(|why| Misread::query(why, self.route.query))
+    }
+
+    /// The known fields of the path and the query.
+    fn texts(&self, known: &[&str]) -> Result<Fields<'_>, Misread> {
+        for name in known {
             self.field(name)?;
         }
         let all = self.path.iter().chain(&self.query);
-        let known = all.filter(|(name, _)| fields.contains(&name.as_str()));
-        read_texts(known.map(|(name, text)| (name.as_str(), text.as_str())), self.route.query)
+        let known = all.filter(|(name, _)| known.contains(&name.as_str()));
+        Ok(Fields::of_texts(known.map(|(name, text)| (name.as_str(), text.as_str()))))
     }
 
     /// As [`Self::read`], with a text for a field that the query lacks.

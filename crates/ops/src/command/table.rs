@@ -6,7 +6,8 @@ use super::clients::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient}
 use super::configuration::{Amend, Foresee, ReadConfig, Undo};
 use super::context::Context;
 use super::contract::{About, Command};
-use super::form::{Misread, brief, fields_of};
+use super::fields::{self, Fields, Unread, fields_of};
+use super::form::{Misread, brief};
 use super::life::{OpenConsole, ReadStatus, Reload, Restart, Stop};
 use super::line;
 use super::measure::{PingLinks, ProbeNat, TestSpeed};
@@ -71,7 +72,7 @@ pub const TABLE: &[Entry] = &[
 pub struct Entry {
     pub about: About,
     fields: fn() -> &'static [&'static str],
-    of_line: fn(&[u8]) -> serde_json::Result<Box<dyn AnyCommand>>,
+    of_line: fn(Fields<'_>) -> Result<Box<dyn AnyCommand>, Unread>,
     of_request: fn(Given<'_>) -> Result<Box<dyn AnyCommand>, Misread>,
 }
 
@@ -80,7 +81,7 @@ impl Entry {
         Self {
             about: C::ABOUT,
             fields: fields_of::<C>,
-            of_line: |line| Ok(Box::new(line::fields::<C>(line)?)),
+            of_line: |of| Ok(Box::new(fields::read::<C>(of)?)),
             of_request: |given| Ok(Box::new(C::read(given)?)),
         }
     }
@@ -101,11 +102,11 @@ impl Entry {
 
 /// A command of any type.
 pub trait AnyCommand: Any + Send + Sync {
-    /// Carries the command out. The result is the line of the control socket.
-    fn line<'a>(&'a self, cx: &'a Context<'a>) -> SendFuture<'a, anyhow::Result<Vec<u8>>>;
-
-    /// Carries the command out. The result is the response of the API.
-    fn response<'a>(&'a self, cx: &'a Context<'a>) -> SendFuture<'a, anyhow::Result<ApiResponse>>;
+    /// Carries the command out.
+    fn run<'a>(
+        &'a self,
+        cx: &'a Context<'a>,
+    ) -> SendFuture<'a, anyhow::Result<Box<dyn AnyAnswer + 'a>>>;
 
     /// The line of the request.
     ///
@@ -122,16 +123,49 @@ impl dyn AnyCommand {
 }
 
 impl<C: Command> AnyCommand for C {
-    fn line<'a>(&'a self, cx: &'a Context<'a>) -> SendFuture<'a, anyhow::Result<Vec<u8>>> {
-        Box::pin(async move { Ok(C::line(&self.run(cx).await?)?) })
-    }
-
-    fn response<'a>(&'a self, cx: &'a Context<'a>) -> SendFuture<'a, anyhow::Result<ApiResponse>> {
-        Box::pin(async move { Ok(Command::response(self, &self.run(cx).await?)?) })
+    fn run<'a>(
+        &'a self,
+        cx: &'a Context<'a>,
+    ) -> SendFuture<'a, anyhow::Result<Box<dyn AnyAnswer + 'a>>> {
+        Box::pin(async move {
+            let answer = Command::run(self, cx).await?;
+            Ok(Box::new(Answered { command: self, answer }) as Box<dyn AnyAnswer>)
+        })
     }
 
     fn request(&self) -> serde_json::Result<Vec<u8>> {
         line::request(self)
+    }
+}
+
+/// An answer of any type.
+pub trait AnyAnswer: Send + Sync {
+    /// The line of the control socket.
+    ///
+    /// # Errors
+    /// The answer is no JSON.
+    fn line(&self) -> serde_json::Result<Vec<u8>>;
+
+    /// The response of the API.
+    ///
+    /// # Errors
+    /// The answer is no JSON.
+    fn response(&self) -> serde_json::Result<ApiResponse>;
+}
+
+/// A command and its answer.
+struct Answered<'a, C: Command> {
+    command: &'a C,
+    answer: C::Answer,
+}
+
+impl<C: Command> AnyAnswer for Answered<'_, C> {
+    fn line(&self) -> serde_json::Result<Vec<u8>> {
+        line::answer(C::ABOUT.answer, &serde_json::to_vec(&self.answer)?)
+    }
+
+    fn response(&self) -> serde_json::Result<ApiResponse> {
+        self.command.response(&self.answer)
     }
 }
 
@@ -157,11 +191,11 @@ const EXAMPLE: &str = r#"a request is one line with a JSON object such as {"comm
 /// # Errors
 /// It is no request, or one of another version.
 pub fn read_line(line: &[u8]) -> Result<Box<dyn AnyCommand>, NotUnderstood> {
-    let name = line::name_of(line).ok_or(NotUnderstood::NoRequest)?;
+    let (name, fields) = line::parts(line).ok_or(NotUnderstood::NoRequest)?;
     let Some(entry) = TABLE.iter().find(|entry| entry.about.name == name) else {
         return Err(NotUnderstood::Unknown(name));
     };
-    (entry.of_line)(line).map_err(|_| NotUnderstood::Fields(entry.about.name))
+    (entry.of_line)(fields).map_err(|_| NotUnderstood::Fields(entry.about.name))
 }
 
 #[cfg(test)]
