@@ -305,7 +305,8 @@ fn a_reconnect_dials_anew_and_streams_go_on() {
             let before = running.client().log().matches("resumed over").count();
             let (exit, said, complaint) = reconnect(&running, side, args);
             assert_eq!((exit, complaint.as_str()), (Some(0), ""), "{scheme:?} {side}");
-            assert!(said.ends_with("ended; the client dials anew\n"), "{said}");
+            // A link of the client's start may still have no connection, which a second line says.
+            assert!(said.contains("ended; the client dials anew\n"), "{said}");
             wait("new connections", LONG, || {
                 let now = running.client().log().matches("resumed over").count();
                 (now > before).then_some(())
