@@ -1,18 +1,26 @@
 //! The addresses of all network interfaces of this machine.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::SockaddrStorage;
 
-/// How long the list of addresses is cached. Addresses rarely change, and reading the list takes at
+/// How long the lists are cached. Addresses rarely change, and reading the lists takes at
 /// least 20 µs.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The cached addresses, with the time of the read.
-static KNOWN: Mutex<Option<(Instant, Arc<[IpAddr]>)>> = Mutex::new(None);
+/// What the system has reported of its interfaces.
+#[derive(Clone)]
+struct Interfaces {
+    read: Instant,
+    addresses: Arc<[IpAddr]>,
+    broadcasts: Arc<[Ipv4Addr]>,
+}
+
+static KNOWN: Mutex<Option<Interfaces>> = Mutex::new(None);
 
 /// Whether an address belongs to an interface of this machine. True if the system does not report
 /// its addresses, because callers must not reach such an address.
@@ -27,39 +35,44 @@ pub fn is_own(ip: IpAddr) -> bool {
 /// # Errors
 /// The system does not report its interfaces.
 pub fn addresses() -> io::Result<Arc<[IpAddr]>> {
-    // The data is consistent at each point where a panic can happen.
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let now = Instant::now();
-    if let Some((at, all)) = &*known
-        && now.saturating_duration_since(*at) < FRESH
-    {
-        return Ok(Arc::clone(all));
-    }
-    let all: Arc<[IpAddr]> = read()?.into();
-    *known = Some((now, Arc::clone(&all)));
-    Ok(all)
+    Ok(interfaces()?.addresses)
 }
 
-/// Whether an address is the broadcast address of one of the networks of this machine.
+/// Whether an address is the broadcast address of one of the networks of this machine, as known for
+/// at most one second.
 #[must_use]
 pub fn is_broadcast(ip: IpAddr) -> bool {
     let IpAddr::V4(ip) = ip.to_canonical() else { return false };
-    let Ok(all) = getifaddrs() else { return false };
-    let v4 = |address: Option<nix::sys::socket::SockaddrStorage>| {
-        address.and_then(|at| at.as_sockaddr_in().map(|at| at.ip()))
-    };
-    // Some programs set the broadcast address of an interface to its own address, or to none.
-    all.filter(|one| v4(one.address) != Some(ip) && !ip.is_unspecified())
-        .any(|one| v4(one.broadcast) == Some(ip))
+    interfaces().is_ok_and(|all| all.broadcasts.contains(&ip))
 }
 
-fn read() -> io::Result<Vec<IpAddr>> {
-    let of_interface = |interface: nix::ifaddrs::InterfaceAddress| {
-        let address = interface.address?;
-        let v4 = address.as_sockaddr_in().map(|at| IpAddr::V4(at.ip()));
-        v4.or_else(|| address.as_sockaddr_in6().map(|at| IpAddr::V6(at.ip())))
-    };
-    Ok(getifaddrs()?.filter_map(of_interface).map(|ip| ip.to_canonical()).collect())
+fn interfaces() -> io::Result<Interfaces> {
+    // The data is consistent at each point where a panic can happen.
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Instant::now();
+    if let Some(all) = &*known
+        && now.saturating_duration_since(all.read) < FRESH
+    {
+        return Ok(all.clone());
+    }
+    let all = read(now)?;
+    *known = Some(all.clone());
+    Ok(all)
+}
+
+fn read(now: Instant) -> io::Result<Interfaces> {
+    let v4 = |address: Option<SockaddrStorage>| Some(address?.as_sockaddr_in()?.ip());
+    let (mut addresses, mut broadcasts) = (Vec::new(), Vec::new());
+    for interface in getifaddrs()? {
+        let own = v4(interface.address);
+        let v6 = interface.address.as_ref().and_then(SockaddrStorage::as_sockaddr_in6);
+        let ip = own.map(IpAddr::V4).or_else(|| v6.map(|at| IpAddr::V6(at.ip())));
+        addresses.extend(ip.map(|ip| ip.to_canonical()));
+        // Some programs set the broadcast address of an interface to its own address, or to none.
+        let broadcast = v4(interface.broadcast);
+        broadcasts.extend(broadcast.filter(|ip| Some(*ip) != own && !ip.is_unspecified()));
+    }
+    Ok(Interfaces { read: now, addresses: addresses.into(), broadcasts: broadcasts.into() })
 }
 
 #[cfg(test)]
@@ -71,8 +84,8 @@ mod tests {
         let own = |text: &str| is_own(text.parse().unwrap());
         assert!(own("127.0.0.1") && own("::ffff:127.0.0.1"));
         assert!(!own("192.0.2.1") && !own("2001:db8::1"));
-        for ip in read().unwrap() {
-            assert!(is_own(ip), "{ip}");
+        for ip in &*addresses().unwrap() {
+            assert!(is_own(*ip), "{ip}");
         }
     }
 }
