@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use net::source::Source;
@@ -37,8 +37,9 @@ pub(crate) enum Way {
 /// an outer gate, as a service is in its client.
 #[derive(Debug)]
 pub struct Gate {
-    /// The limits for all streams together.
-    own: Own,
+    /// The limits: of a gate for all its streams, of the gate of a source or of a stream those that
+    /// the gate around it has for each source or stream. `None`: the gate only groups other gates.
+    own: Option<Arc<Values>>,
     /// The limits per source and per stream.
     each: Option<Box<Each>>,
     live: AtomicU32,
@@ -52,19 +53,6 @@ pub struct Gate {
     holder: Option<Arc<Holder>>,
     /// Set for a nested gate, which is that of an entrance.
     _entrance: Option<HasEntrance>,
-}
-
-/// Where the bounds of a gate are stored.
-#[derive(Debug)]
-enum Own {
-    /// In the gate.
-    Here(Values),
-    /// In the gate that tracks this source.
-    OfSource(Arc<Gate>),
-    /// In the gate that limits each of its streams.
-    OfStream(Arc<Gate>),
-    /// Nowhere: the gate only groups other gates.
-    Nowhere,
 }
 
 /// [`Bounds`] that can change while streams are live. [`u32::MAX`] streams, or a rate of 0, means
@@ -115,13 +103,13 @@ impl Values {
 #[derive(Debug, Default)]
 struct Each {
     has_source: AtomicBool,
-    source: Values,
+    source: Arc<Values>,
     has_stream: AtomicBool,
-    stream: Values,
+    stream: Arc<Values>,
     sources: Sources,
 }
 
-/// The gates of the sources that have streams.
+/// The gates of the sources that have streams, or that had streams which count for a rate.
 #[derive(Debug, Default)]
 struct Sources {
     #[expect(clippy::disallowed_types, reason = "taken once per stream where sources have limits")]
@@ -130,29 +118,32 @@ struct Sources {
 
 #[derive(Debug, Default)]
 struct Known {
-    gates: HashMap<Source, Weak<Gate>>,
-    /// The number of sources with streams at the last purge.
+    gates: HashMap<Source, Arc<Gate>>,
+    /// The number of sources that the last purge has kept.
     kept: usize,
 }
 
-/// The minimum number of sources at which sources without streams are purged.
+/// The minimum number of sources at which unused sources are purged.
 const SOURCES: usize = 64;
 
 impl Sources {
-    /// The gate of a source.
-    fn of(&self, source: &Source, gate: &Arc<Gate>) -> Arc<Gate> {
+    /// The gate of a source whose streams have these limits.
+    fn of(&self, source: &Source, limits: &Arc<Values>) -> Arc<Gate> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(of) = known.gates.get(source).and_then(Weak::upgrade) {
-            return of;
+        if let Some(of) = known.gates.get(source) {
+            return Arc::clone(of);
         }
         // The purge runs at twice the number of retained sources, so the cost of the scan is
         // amortized over the new sources.
         if known.gates.len() >= SOURCES.max(2 * known.kept) {
-            known.gates.retain(|_, of| of.strong_count() > 0);
+            // A gate that is purged too early would give the source another burst: the streams of a
+            // source that reconnects would have no rate. The lock is held, so the gate of a source
+            // without streams gets none meanwhile.
+            known.gates.retain(|_, of| Arc::strong_count(of) > 1 || !of.is_like_new());
             known.kept = known.gates.len();
         }
-        let of = Arc::new(Gate::bare(Own::OfSource(Arc::clone(gate))));
-        known.gates.insert(source.clone(), Arc::downgrade(&of));
+        let of = Arc::new(Gate::bare(Some(Arc::clone(limits))));
+        known.gates.insert(source.clone(), Arc::clone(&of));
         of
     }
 }
@@ -171,10 +162,19 @@ impl Rate {
         Self { started: Instant::now(), due: AtomicU64::new(0) }
     }
 
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether a whole burst is admitted, as at the beginning.
+    fn is_full(&self) -> bool {
+        self.due.load(Ordering::Relaxed) <= self.now()
+    }
+
     /// `per_second`: 0 means no limit.
     fn admit(&self, per_second: u32) -> bool {
         let Some(interval) = SECOND.checked_div(per_second.into()) else { return true };
-        let now = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = self.now();
         let next = |due: u64| {
             let next = due.max(now).saturating_add(interval);
             (next - now <= SECOND).then_some(next)
@@ -187,7 +187,7 @@ impl Rate {
 const SECOND: u64 = Duration::from_secs(1).as_nanos() as u64;
 
 impl Gate {
-    fn bare(own: Own) -> Self {
+    fn bare(own: Option<Arc<Values>>) -> Self {
         Self {
             own,
             each: None,
@@ -204,14 +204,14 @@ impl Gate {
 
     fn with_limits() -> Self {
         let each = Some(Box::default());
-        Self { each, ..Self::bare(Own::Here(Values::default())) }
+        Self { each, ..Self::bare(Some(Arc::default())) }
     }
 
     /// Makes a gate without an outer gate; `None` sets no limit.
     #[must_use]
     pub fn new(limit: Option<u32>) -> Arc<Self> {
         let gate = Self::with_limits();
-        if let (Own::Here(own), Some(limit)) = (&gate.own, limit) {
+        if let (Some(own), Some(limit)) = (&gate.own, limit) {
             own.streams.store(limit, Ordering::Relaxed);
         }
         Arc::new(gate)
@@ -236,7 +236,7 @@ impl Gate {
         let holder = outer.holder.clone();
         let entrance = holder.as_ref().map(Holder::enter);
         let gate = Self { outer: Some(outer), holder, _entrance: entrance, ..Self::with_limits() };
-        if let (Own::Here(own), Some(limit)) = (&gate.own, limit) {
+        if let (Some(own), Some(limit)) = (&gate.own, limit) {
             own.streams.store(limit, Ordering::Relaxed);
         }
         Arc::new(gate)
@@ -247,7 +247,7 @@ impl Gate {
     /// are set, whatever the values are later.
     pub fn set(&self, limits: &Limits) {
         let Limits { all, source, stream } = *limits;
-        if let Own::Here(own) = &self.own {
+        if let Some(own) = &self.own {
             for (way, rate) in [(Way::Up, all.up), (Way::Down, all.down)] {
                 if own.rate(way) != rate.map_or(0, NonZeroU64::get) {
                     self.bucket(way).forget();
@@ -290,7 +290,7 @@ impl Gate {
             if let Some(source) = &source
                 && each.has_source.load(Ordering::Relaxed)
             {
-                let of = each.sources.of(source, gate);
+                let of = each.sources.of(source, &each.source);
                 if !of.enter() {
                     more.iter().for_each(|gate: &Arc<Self>| gate.leave());
                     self.leave();
@@ -300,7 +300,7 @@ impl Gate {
             }
             if each.has_stream.load(Ordering::Relaxed) {
                 // The gate of a single stream needs no check of its count.
-                let of = Arc::new(Self::bare(Own::OfStream(Arc::clone(gate))));
+                let of = Arc::new(Self::bare(Some(Arc::clone(&each.stream))));
                 of.live.store(1, Ordering::Relaxed);
                 more.push(of);
             }
@@ -310,7 +310,7 @@ impl Gate {
         }
         // All of these gates have counted the stream already.
         let (outer, more) = (Some(Arc::clone(self)), more.into());
-        Some(Permit(Arc::new(Self { outer, more, ..Self::bare(Own::Nowhere) })))
+        Some(Permit(Arc::new(Self { outer, more, ..Self::bare(None) })))
     }
 
     /// The gate for the rates of a stream that all these permits admit. A gate that several permits
@@ -330,12 +330,12 @@ impl Gate {
             return Some(Arc::clone(first));
         }
         let outer = Some(Arc::clone(first));
-        Some(Arc::new(Self { outer, more, ..Self::bare(Own::Nowhere) }))
+        Some(Arc::new(Self { outer, more, ..Self::bare(None) }))
     }
 
     /// Whether the gate is that of a single stream, with its own rates.
     pub(crate) const fn is_of_one(&self) -> bool {
-        matches!(self.own, Own::Nowhere)
+        self.own.is_none()
     }
 
     /// The number of live permits of this gate.
@@ -355,33 +355,21 @@ impl Gate {
     }
 
     fn streams(&self) -> u32 {
-        match &self.own {
-            Own::Here(own) => own.streams(),
-            Own::OfSource(gate) => {
-                gate.each.as_ref().map_or(u32::MAX, |each| each.source.streams())
-            }
-            Own::OfStream(_) | Own::Nowhere => u32::MAX,
-        }
+        self.own.as_ref().map_or(u32::MAX, |own| own.streams())
     }
 
     fn new_per_second(&self) -> u32 {
-        match &self.own {
-            Own::Here(own) => own.new_per_second(),
-            Own::OfSource(gate) => {
-                gate.each.as_ref().map_or(0, |each| each.source.new_per_second())
-            }
-            Own::OfStream(_) | Own::Nowhere => 0,
-        }
+        self.own.as_ref().map_or(0, |own| own.new_per_second())
     }
 
     /// Bytes per second; 0 means no limit.
     pub(crate) fn bytes_per_second(&self, way: Way) -> u64 {
-        match &self.own {
-            Own::Here(own) => own.rate(way),
-            Own::OfSource(gate) => gate.each.as_ref().map_or(0, |each| each.source.rate(way)),
-            Own::OfStream(gate) => gate.each.as_ref().map_or(0, |each| each.stream.rate(way)),
-            Own::Nowhere => 0,
-        }
+        self.own.as_ref().map_or(0, |own| own.rate(way))
+    }
+
+    /// Whether a new gate in the place of this one, which has no streams, would admit the same.
+    fn is_like_new(&self) -> bool {
+        self.rate.is_full() && self.up.is_open() && self.down.is_open()
     }
 
     pub(crate) const fn bucket(&self, way: Way) -> &Bucket {
@@ -421,7 +409,7 @@ impl Gate {
     }
 
     fn leave(&self) {
-        if matches!(self.own, Own::Nowhere) {
+        if self.own.is_none() {
             self.more.iter().for_each(|gate| gate.leave());
         } else {
             self.live.fetch_sub(1, Ordering::Relaxed);
@@ -516,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_without_streams_are_forgotten() {
+    fn sources_without_streams_and_rates_are_forgotten() {
         let source = Bounds { streams: NonZeroU32::new(2), ..Bounds::default() };
         let gate = Gate::limited(&Limits { source, ..Limits::default() }, None, None);
         for n in 0..10_000_u32 {
@@ -525,6 +513,45 @@ mod tests {
         let each = gate.each.as_ref().unwrap();
         let known = each.sources.known.lock().unwrap().gates.len();
         assert!(known <= SOURCES, "{known}");
+    }
+
+    /// The limit of new streams of a source.
+    fn new_of_source(per_second: u32) -> Limits {
+        let new_per_second = NonZeroU32::new(per_second);
+        let source = Bounds { new_per_second, ..Bounds::default() };
+        Limits { source, ..Limits::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_reconnects_has_the_rate_that_it_had() {
+        let gate = Gate::limited(&new_of_source(5), None, None);
+        let from = |n: u32| gate.admit_from(Some(IpAddr::from(n.to_be_bytes())));
+        let pass = || (0..20).filter(|_| from(0).is_some()).count();
+        // Each stream ends before the next one begins.
+        assert_eq!(pass(), 5);
+        // Purges in between change nothing.
+        assert!((1..1000).all(|n| from(n).is_some()));
+        assert_eq!(pass(), 0);
+        tokio::time::advance(Duration::from_millis(200)).await;
+        assert_eq!(pass(), 1);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(pass(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sources_are_forgotten_once_their_rate_is_as_at_the_beginning() {
+        let gate = Gate::limited(&new_of_source(10), None, None);
+        let weak = Arc::downgrade(&gate);
+        for n in 0..5_000_u32 {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            assert!(gate.admit_from(Some(IpAddr::from(n.to_be_bytes()))).is_some());
+        }
+        // A stream counts for 100 ms, in which 100 sources come.
+        let each = gate.each.as_ref().unwrap();
+        let known = each.sources.known.lock().unwrap().gates.len();
+        assert!((100..=2 * 101).contains(&known), "{known}");
+        drop(gate);
+        assert!(weak.upgrade().is_none(), "a remembered source keeps its gate alive");
     }
 
     #[test]
