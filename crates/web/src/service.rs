@@ -266,6 +266,12 @@ pub trait Service {
     /// The options of the service.
     fn rules(&self) -> &Rules;
 
+    /// Admits a request, once and before its password is checked. Returns the delay after which its
+    /// source may send the next one, in seconds, if the source sends too many: 429.
+    fn excess(&self) -> Option<u32> {
+        None
+    }
+
     /// Checks a password that the request presented. The check may take long, so the caller serves
     /// other requests meanwhile.
     fn check(&self, candidate: Candidate) -> Checked {

@@ -1,6 +1,6 @@
 //! The admission of a request to its service: route, password, verdict.
 
-use std::rc::Rc;
+use std::{mem, rc::Rc};
 
 use hyper::{Request, body::Body as _};
 
@@ -25,6 +25,7 @@ impl Connection {
         recording: Option<&Recording>,
     ) -> Result<Rc<dyn Service>, Denied> {
         let mut service = self.find(asked, request).await?;
+        let mut is_counted = false;
         loop {
             if let Some(recording) = recording {
                 recording.found(&service);
@@ -32,6 +33,13 @@ impl Connection {
             let rules = service.rules();
             let hsts = rules.hsts.clone().filter(|_| asked.is_secure);
             let denied = |refusal: Refusal| Denied { hsts: hsts.clone(), ..refusal.into() };
+            if !mem::replace(&mut is_counted, true)
+                && let Some(retry_after) = service.excess()
+            {
+                let reason = "Too many requests came from your address: try again in a moment.";
+                let retry_after = Some(retry_after);
+                return Err(Denied { retry_after, ..denied(Refusal::new(429, reason)) });
+            }
             if rules.path().is_some() && path::is_ambiguous(request.uri().path()) {
                 return Err(denied(Refusal::new(400, "The path of the request is ambiguous.")));
             }

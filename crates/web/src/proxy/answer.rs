@@ -27,10 +27,6 @@ use crate::{
     upstream::Exchange,
 };
 
-/// The delay after which a request without a verdict may be repeated, in seconds: longer than the
-/// interval between two verdicts.
-const RETRY_AFTER: &str = "5";
-
 impl Connection {
     /// Forwards the response of a target. An error returns the refusal with the response that it
     /// replaces.
@@ -154,7 +150,8 @@ impl Connection {
         bodiless: bool,
         answer: Answer,
     ) -> Response<AnswerBody> {
-        let Denied { refusal, realm, location, hsts, bytes, away, own } = denied;
+        let Denied { refusal, realm, location, hsts, bytes, retry_after, page, is_last, own } =
+            denied;
         if let Some(own) = own {
             let (mut parts, body) = own.into_parts();
             parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
@@ -167,7 +164,7 @@ impl Connection {
         let Refusal { status, reason } = refusal;
         let settings = self.services.settings();
         let pages: &Pages = &settings.pages;
-        let special = away.as_ref().and_then(|(_, page)| page.as_deref());
+        let special = page.as_deref();
         let own = pages.longest().max(special.map_or(0, str::len)) as u64;
         let default = Pages::default();
         // Configured pages may be long.
@@ -188,10 +185,7 @@ impl Connection {
         list.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         list.insert(header::CONTENT_LENGTH, length);
         list.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if status == 429 {
-            list.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
-        }
-        if let Some((seconds, _)) = away {
+        if let Some(seconds) = retry_after {
             list.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if let Some(location) = location {
@@ -206,7 +200,7 @@ impl Connection {
                 list.insert(header::WWW_AUTHENTICATE, value);
             }
         }
-        let is_last = away.is_some() || matches!(status, 400 | 408 | 414 | 431 | 501 | 505);
+        let is_last = is_last || matches!(status, 400 | 408 | 414 | 431 | 501 | 505);
         if !self.h2 && is_last {
             list.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }

@@ -8,6 +8,10 @@ use proto::Redirect;
 
 use crate::{Asked, Refusal, Unavailable};
 
+/// The delay after which a request without a verdict may be repeated, in seconds: longer than the
+/// interval between two verdicts.
+const RETRY_AFTER: u32 = 5;
+
 /// A response of the server itself.
 pub(super) struct Denied {
     pub(super) refusal: Refusal,
@@ -19,22 +23,27 @@ pub(super) struct Denied {
     pub(super) hsts: Option<HeaderValue>,
     /// The bytes that replace a page.
     pub(super) bytes: Option<Bytes>,
-    /// For a service that cannot be reached: the delay before a retry, in seconds, and the page.
-    pub(super) away: Option<(u32, Option<Arc<str>>)>,
+    /// The delay before a retry, in seconds.
+    pub(super) retry_after: Option<u32>,
+    /// The page instead of the one of the status.
+    pub(super) page: Option<Arc<str>>,
+    /// Whether an HTTP/1 connection is closed with the response, whatever the status is.
+    pub(super) is_last: bool,
     /// The complete response, which replaces all of the above.
     pub(super) own: Option<Box<Response<Bytes>>>,
 }
 
 impl From<Refusal> for Denied {
     fn from(refusal: Refusal) -> Self {
-        let (realm, location, hsts, bytes, away, own) = Default::default();
-        Self { refusal, realm, location, hsts, bytes, away, own }
+        let retry_after = (refusal.status == 429).then_some(RETRY_AFTER);
+        let (realm, location, hsts, bytes, page, own) = Default::default();
+        Self { refusal, realm, location, hsts, bytes, retry_after, page, is_last: false, own }
     }
 }
 
 impl From<Unavailable> for Denied {
     fn from(Unavailable { refusal, retry_after, page }: Unavailable) -> Self {
-        Self { away: Some((retry_after, page)), ..refusal.into() }
+        Self { retry_after: Some(retry_after), page, is_last: true, ..refusal.into() }
     }
 }
 

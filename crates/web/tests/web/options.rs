@@ -83,6 +83,25 @@ fn a_password_is_asked_for_checked_and_kept_from_the_target() {
 }
 
 #[test]
+fn a_request_too_many_gets_429_and_the_connection_stays() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        a.excess.set(Some(7));
+        // Its body is not for the target either.
+        client.send("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 4\r\n\r\nbody").await;
+        let (head, _) = client.answer().await;
+        assert_eq!((status(&head), field(&head, "retry-after")), (429, Some("7")));
+        assert_eq!((a.count.get(), field(&head, "connection")), (0, None));
+        a.excess.set(None);
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        a.accept().await.serve(&ok("")).await;
+        assert_eq!(client.status().await, 200);
+    });
+}
+
+#[test]
 fn each_request_is_judged_by_the_rules_of_its_moment() {
     on_worker(async {
         let site = Site::new();

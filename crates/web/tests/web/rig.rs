@@ -82,6 +82,7 @@ impl Site {
             identity: Cell::new(services.len() as u64),
             wrong_passwords: Cell::new(0),
             busy: Cell::new(false),
+            excess: Cell::new(None),
             rules: Rules::new(options).unwrap(),
             opened: RefCell::default(),
             arrival: Notify::new(),
@@ -177,6 +178,8 @@ pub(crate) struct Target {
     pub(crate) wrong_passwords: Cell<u32>,
     /// No password is judged.
     pub(crate) busy: Cell<bool>,
+    /// The delay before the next request, where a request is one too many.
+    pub(crate) excess: Cell<Option<u32>>,
     rules: Rules,
     opened: RefCell<VecDeque<Remote>>,
     arrival: Notify,
@@ -215,6 +218,10 @@ struct Visited(Rc<Target>, Sender);
 impl Service for Visited {
     fn identity(&self) -> Identity {
         Identity { edition: self.0.identity.get(), visitor: self.1.address(), place: None }
+    }
+
+    fn excess(&self) -> Option<u32> {
+        self.0.excess.get()
     }
 
     fn judge(&self, is_right: bool) -> Option<LocalFuture<Verdict>> {
