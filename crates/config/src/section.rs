@@ -341,10 +341,14 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The value of a key, or of a key in the maps below: `limits.streams`.
     pub(crate) fn key(&self, key: &str) -> Option<Item> {
-        let Kind::Map(entries) = &self.item.node.kind else { return None };
-        let entry = entries.iter().find(|e| e.key == key && !e.value.is_null())?;
-        Some(Item { node: Rc::clone(&entry.value), path: self.path(key) })
+        let mut node = &self.item.node;
+        for key in key.split('.') {
+            let Kind::Map(entries) = &node.kind else { return None };
+            node = &entries.iter().find(|e| e.key == key && !e.value.is_null())?.value;
+        }
+        Some(Item { node: Rc::clone(node), path: self.path(key) })
     }
 
     /// Opens the map that is the value of a key of `K`.

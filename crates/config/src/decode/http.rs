@@ -21,8 +21,8 @@ use crate::yaml::Kind;
 use crate::{BadValue, NameKind, secrecy, values};
 
 /// The keys that need every message, in documentation order.
-const PROXIED: [&str; 13] = [
-    "basic_auth",
+pub(super) const PROXIED: [&str; 13] = [
+    BASIC_AUTH,
     BASIC_AUTH_FILE,
     "host_rewrite",
     "headers",
@@ -36,6 +36,8 @@ const PROXIED: [&str; 13] = [
     "compress",
     "sticky",
 ];
+
+pub(super) const BASIC_AUTH: &str = "basic_auth";
 
 const BASIC_AUTH_FILE: &str = "basic_auth_file";
 
@@ -82,7 +84,7 @@ pub(super) fn options(
     if let Err(why @ (HttpOptionError::Hashes | HttpOptionError::Twice)) =
         (HttpOptions { hashes: hashes.clone(), ..HttpOptions::default() }).check()
     {
-        let key = if file.is_some() { BASIC_AUTH_FILE } else { "basic_auth" };
+        let key = if file.is_some() { BASIC_AUTH_FILE } else { BASIC_AUTH };
         s.bad(key, refused(why));
     }
     let options = HttpOptions {
@@ -182,7 +184,7 @@ fn preflight(s: &Section<'_>) -> bool {
             .hint("`pass` lets preflights of browsers through without a password")),
     };
     let passes = s.value("preflight", read).unwrap_or_default();
-    if passes && ["basic_auth", "basic_auth_file"].iter().all(|key| s.key(key).is_none()) {
+    if passes && [BASIC_AUTH, BASIC_AUTH_FILE].iter().all(|key| s.key(key).is_none()) {
         let bad = BadValue::new("`preflight` has no effect without `basic_auth`");
         s.bad("preflight", bad.hint("remove the key"));
     }
@@ -195,7 +197,7 @@ pub(super) fn fit(s: &Section<'_>, options: &HttpOptions, is_exit: bool, public:
     let other = public.iter().find(|public| !public.is_http());
     if let Some(other) = other {
         let keys = [PASS_THROUGH, REQUESTS].into_iter().chain(PROXIED);
-        let set = keys.filter(|key| s.key(key).is_some() && !(is_exit && *key == "basic_auth"));
+        let set = keys.filter(|key| s.key(key).is_some() && !(is_exit && *key == BASIC_AUTH));
         for key in set {
             let bad = BadValue::new(format!("`{key}` has no effect at {other}"));
             let hint = "it is for http:// and https:// names: remove the key, or publish the names \
@@ -216,11 +218,11 @@ fn refused(why: HttpOptionError) -> BadValue {
 }
 
 fn credentials(s: &Section<'_>) -> Vec<String> {
-    let Some(item) = s.key("basic_auth") else { return Vec::new() };
+    let Some(item) = s.key(BASIC_AUTH) else { return Vec::new() };
     let items = s.cx.one_or_list(&item);
     if items.is_empty() {
         let bad = BadValue::new("an empty list, which would let everybody visit");
-        s.bad("basic_auth", bad.hint("list `user:password`, or remove the key"));
+        s.bad(BASIC_AUTH, bad.hint("list `user:password`, or remove the key"));
     }
     let mut plain = 0;
     // No problem repeats the text, which is a secret.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::NamePattern;
 use proto::control::VISITORS_MAX;
 
+use super::http::{BASIC_AUTH, PROXIED};
 use super::target::Targets;
 use crate::key_table::KeyTable as _;
 use crate::model::Forward;
@@ -17,24 +18,12 @@ use crate::section::{Item, Section};
 use crate::yaml::Kind;
 use crate::{BadValue, PrivateService, Target, values};
 
-/// Keys that have no effect without a public address.
-const PUBLIC_KEYS: [&str; 20] = [
+/// Keys that have no effect without a public address, beside those of HTTP.
+const PUBLIC_KEYS: [&str; 8] = [
     "shared",
     "allow_from",
     "deny_from",
     "proxy_protocol",
-    "basic_auth_file",
-    "host_rewrite",
-    "headers",
-    "response_headers",
-    "forwarded",
-    "path",
-    "strip_prefix",
-    "redirect",
-    "hsts",
-    "preflight",
-    "compress",
-    "sticky",
     "pass_through",
     "requests",
     "remember",
@@ -155,7 +144,7 @@ fn visitor(
 /// service.
 pub(super) fn fit(s: &Section<'_>, target: Option<&Targets>) -> bool {
     let is_https = matches!(target, Some(Targets::One(Target::Https { .. })));
-    for key in PUBLIC_KEYS {
+    for key in PUBLIC_KEYS.into_iter().chain(PROXIED).filter(|key| *key != BASIC_AUTH) {
         if s.key(key).is_none() || key == "target_tls" && is_https {
             continue;
         }
@@ -170,9 +159,10 @@ pub(super) fn fit(s: &Section<'_>, target: Option<&Targets>) -> bool {
         s.bad("target", super::fit::of_another(target));
     }
     let is_exit = target.is_some_and(Targets::is_exit);
-    if s.key("basic_auth").is_some() && !is_exit {
+    // An exit has it for its own visitors.
+    if s.key(BASIC_AUTH).is_some() && !is_exit {
         let bad = BadValue::new("`basic_auth` has no effect at a private service");
-        s.bad("basic_auth", bad.hint("`visitors` says who may visit: remove the key"));
+        s.bad(BASIC_AUTH, bad.hint("`visitors` says who may visit: remove the key"));
     }
     if let Some(target) = target.filter(|target| target.width() > 0) {
         let bad = BadValue::new("a private service has one port, not a range");
