@@ -358,6 +358,7 @@ fn defaults_and_units_are_those_of_the_code() {
             _ if key.ends_with("connections") => "links",
             _ if key.ends_with("workers") => "threads",
             _ if key.ends_with("streams") || key.ends_with("new_per_second") => "streams",
+            _ if key.ends_with("requests_per_second") => "requests",
             _ if key.ends_with(".flows") => "flows",
             _ => "",
         };

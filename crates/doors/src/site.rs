@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use net::brake::{Attempt, Judgement};
 use net::source::prefix;
-use proto::{Budget, Redirect, Sticky};
+use proto::{Budget, Redirect, ResetCode, Sticky};
 use relay::{Attended, Seated, Socket};
 use termination::{Alpn, TlsIo};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -53,6 +53,10 @@ const WRONG_PASSWORD: Duration = Duration::from_millis(500);
 /// The timeout for the check of a password: less than the 60 s after which common reverse proxies
 /// abandon a request.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The delay after which a source that sends too many requests may send the next one, in seconds:
+/// limits are whole requests per second.
+const NEXT_REQUEST: u32 = 1;
 
 /// The socket of a visitor.
 pub(super) type VisitorSocket = Attended<Seated<TcpStream>>;
@@ -390,6 +394,18 @@ impl web::Service for Service {
         &self.rules
     }
 
+    fn excess(&self) -> Option<u32> {
+        let most = self.aim.terms.http.requests_per_second?;
+        if self.entrance.in_force().gate().admit_request(self.source()?, most) {
+            return None;
+        }
+        tracing::debug!(service = self.aim.name, visitor = ?self.sender, "too many requests");
+        if let Some(settings) = entrance::settings_of(&self.site.worker, &self.entrance) {
+            settings.stats.count_refused(ResetCode::Limit);
+        }
+        Some(NEXT_REQUEST)
+    }
+
     fn check(&self, candidate: Candidate) -> Checked {
         let source = self.source().map(prefix);
         let (service, edition) = (self.entrance.id, self.edition);
@@ -491,8 +507,8 @@ impl web::Service for Service {
 }
 
 impl Service {
-    /// The source whose guesses are limited. `None`: a proxy reports no visitor, and there is no
-    /// limit.
+    /// The source whose requests and guesses are limited. `None`: a proxy reports no visitor, and
+    /// there is no limit.
     fn source(&self) -> Option<IpAddr> {
         match self.sender {
             Sender::Known(address) => Some(address.ip()),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::num::NonZeroU32;
 
 use crate::Redirect;
 use crate::control::TEXT_MAX;
@@ -83,6 +84,8 @@ pub struct HttpOptions {
     pub compress: Compress,
     /// Whether a cookie pins a visitor to the client or target of its first request.
     pub sticky: Sticky,
+    /// The maximum number of requests per second of each source, an IPv4 address or an IPv6 /64.
+    pub requests_per_second: Option<NonZeroU32>,
     /// The ports of the targets. A target may name its own port in an address in its response, and
     /// the server rewrites it to the address that visitors use. Only with an option for which the
     /// server reads each message.
@@ -288,6 +291,7 @@ impl HttpOptions {
             || self.preflight_pass
             || !matches!(self.compress, Compress::Off)
             || !matches!(self.sticky, Sticky::Off)
+            || self.requests_per_second.is_some()
     }
 }
 

@@ -44,6 +44,8 @@ pub struct Gate {
     each: Option<Box<Each>>,
     live: AtomicU32,
     rate: Rate,
+    /// In the gate of a source: the HTTP requests.
+    requests: Rate,
     up: Bucket,
     down: Bucket,
     outer: Option<Arc<Self>>,
@@ -148,12 +150,12 @@ impl Sources {
     }
 }
 
-/// A limit of new streams per second, with a burst of one second. The algorithm is the generic cell
-/// rate algorithm (ITU-T I.371): a token bucket in one number.
+/// A limit of new streams or of requests per second, with a burst of one second. The algorithm is
+/// the generic cell rate algorithm (ITU-T I.371): a token bucket in one number.
 #[derive(Debug)]
 struct Rate {
     started: Instant,
-    /// The time at which the next stream is due at an even rate, in nanoseconds since `started`.
+    /// The time at which the next one is due at an even rate, in nanoseconds since `started`.
     due: AtomicU64,
 }
 
@@ -193,6 +195,7 @@ impl Gate {
             each: None,
             live: AtomicU32::new(0),
             rate: Rate::new(),
+            requests: Rate::new(),
             up: Bucket::new(),
             down: Bucket::new(),
             outer: None,
@@ -313,6 +316,16 @@ impl Gate {
         Some(Permit(Arc::new(Self { outer, more, ..Self::bare(None) })))
     }
 
+    /// Admits one HTTP request of a source, of which this gate admits so many per second. The next
+    /// request after a refused one is admitted within a second. The requests of a source count at
+    /// this gate alone, and not at the outer gates.
+    #[must_use]
+    pub fn admit_request(&self, source: impl Into<Source>, per_second: NonZeroU32) -> bool {
+        let Some(each) = &self.each else { return true };
+        let of = each.sources.of(&source.into().prefix(), &each.source);
+        of.requests.admit(per_second.get())
+    }
+
     /// The gate for the rates of a stream that all these permits admit. A gate that several permits
     /// share counts the bytes once. `None`: there is no permit.
     pub(crate) fn of_all(permits: &[Permit]) -> Option<Arc<Self>> {
@@ -369,7 +382,7 @@ impl Gate {
 
     /// Whether a new gate in the place of this one, which has no streams, would admit the same.
     fn is_like_new(&self) -> bool {
-        self.rate.is_full() && self.up.is_open() && self.down.is_open()
+        self.rate.is_full() && self.requests.is_full() && self.up.is_open() && self.down.is_open()
     }
 
     pub(crate) const fn bucket(&self, way: Way) -> &Bucket {
@@ -552,6 +565,45 @@ mod tests {
         assert!((100..=2 * 101).contains(&known), "{known}");
         drop(gate);
         assert!(weak.upgrade().is_none(), "a remembered source keeps its gate alive");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_requests_of_a_source_have_a_rate_of_their_own() {
+        let outer = Gate::new(None);
+        let gate = Gate::within(outer, None);
+        let three = NonZeroU32::new(3).unwrap();
+        let pass = |ip: &str| {
+            let source: IpAddr = ip.parse().unwrap();
+            (0..10).filter(|_| gate.admit_request(source, three)).count()
+        };
+        assert_eq!([pass("192.0.2.1"), pass("192.0.2.2")], [3, 3]);
+        assert_eq!(
+            [pass("2001:db8::1"), pass("2001:db8::ffff"), pass("2001:db8:0:1::1")],
+            [3, 0, 3]
+        );
+        // Streams and requests count apart.
+        let source = Bounds { new_per_second: Some(three), ..Bounds::default() };
+        gate.set(&Limits { source, ..Limits::default() });
+        let from = || gate.admit_from(Some(IpAddr::from([192, 0, 2, 1])));
+        assert_eq!((0..10).filter(|_| from().is_some()).count(), 3);
+        // The delay that a refused source is told.
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(pass("192.0.2.1"), 3);
+        tokio::time::advance(Duration::from_millis(334)).await;
+        assert_eq!(pass("192.0.2.1"), 1);
+        // A changed limit holds at once.
+        let source = IpAddr::from([192, 0, 2, 1]);
+        let one = NonZeroU32::MIN;
+        assert!(!gate.admit_request(source, one));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(gate.admit_request(source, one) && !gate.admit_request(source, one));
+        // A source whose requests no longer count is forgotten.
+        for n in 0..10_000_u32 {
+            tokio::time::advance(Duration::from_millis(5)).await;
+            assert!(gate.admit_request(IpAddr::from(n.to_be_bytes()), three));
+        }
+        let known = gate.each.as_ref().unwrap().sources.known.lock().unwrap().gates.len();
+        assert!(known <= 2 * 70, "{known}");
     }
 
     #[test]

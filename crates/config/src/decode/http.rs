@@ -21,7 +21,7 @@ use crate::yaml::Kind;
 use crate::{BadValue, NameKind, secrecy, values};
 
 /// The keys that need every message, in documentation order.
-pub(super) const PROXIED: [&str; 13] = [
+pub(super) const PROXIED: [&str; 14] = [
     BASIC_AUTH,
     BASIC_AUTH_FILE,
     "host_rewrite",
@@ -35,6 +35,7 @@ pub(super) const PROXIED: [&str; 13] = [
     "preflight",
     "compress",
     "sticky",
+    "limits.source.requests_per_second",
 ];
 
 pub(super) const BASIC_AUTH: &str = "basic_auth";
@@ -104,6 +105,7 @@ pub(super) fn options(
         preflight_pass: preflight(s),
         compress: written.compress,
         sticky: written.sticky,
+        requests_per_second: written.limits.requests_per_second(),
         ports: Vec::new(),
     };
     if options.pass_through && options.need_proxy() {

@@ -61,6 +61,10 @@ struct OfSource {
     /// Limits the new streams and flows per second of each source {of}.
     #[key("number", absent = "unlimited", unit = "streams", read = |text| number(text, "streams"))]
     new_per_second: Option<NonZeroU32>,
+    /// Limits the HTTP requests per second of each source at each published name {of}.
+    #[key("number", absent = "unlimited", unit = "requests", read = |text| number(text, "requests"),
+        only(Service))]
+    requests_per_second: Option<NonZeroU32>,
     /// Limits the rate from each source to targets {of}.
     #[key("rate", absent = "unlimited", read = rate)]
     up: Option<NonZeroU64>,
@@ -96,6 +100,11 @@ impl Limited {
             },
             stream: Bounds { up: stream.up, down: stream.down, ..Bounds::default() },
         }
+    }
+
+    /// The limit of HTTP requests per second of each source.
+    pub(crate) const fn requests_per_second(&self) -> Option<NonZeroU32> {
+        self.source.requests_per_second
     }
 
     /// The limits of flows.

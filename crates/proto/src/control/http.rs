@@ -3,6 +3,8 @@
 //! A receiver that ignored an option could admit a visitor whom the option excludes. So kinds below
 //! [`IGNORABLE`] are mandatory: an unknown one ends the link.
 
+use std::num::NonZeroU32;
+
 use bytes::{BufMut, BytesMut};
 
 use super::decode::{ControlError, once};
@@ -36,6 +38,8 @@ const COMPRESS: u8 = IGNORABLE | 90;
 const STICKY: u8 = IGNORABLE | 91;
 /// A server that does not know this field leaves addresses in responses unchanged.
 const PORTS: u8 = IGNORABLE | 92;
+/// A server that does not know this field forwards every request.
+const REQUESTS_PER_SECOND: u8 = IGNORABLE | 93;
 
 const FLAG_PASS_THROUGH: u8 = 1;
 const FLAG_FORWARDED: u8 = 2;
@@ -85,6 +89,7 @@ impl HttpOptions {
         let redirect = self.redirect.as_ref().map_or(0, |to| TLV_HEAD + to.as_str().len());
         let compress = self.compress_code().map_or(0, |_| TLV_HEAD + 1);
         let sticky = self.sticky_code().map_or(0, |_| TLV_HEAD + 1);
+        let requests = self.requests_per_second.map_or(0, |_| TLV_HEAD + 4);
         let ports = if self.ports.is_empty() { 0 } else { TLV_HEAD + 2 * self.ports.len() };
         let edits = [&self.request, &self.response];
         let set = edits.iter().flat_map(|edits| &edits.set);
@@ -95,7 +100,7 @@ impl HttpOptions {
         let texts = texts.chain(&self.strip_prefix);
         let target = if self.target == TargetProtocol::Http { 0 } else { TLV_HEAD + 1 };
         let texts = texts.map(|text| TLV_HEAD + text.len()).sum::<usize>();
-        flags + compress + sticky + ports + target + hsts + redirect + set + texts
+        flags + compress + sticky + requests + ports + target + hsts + redirect + set + texts
     }
 
     /// Appends the field if an option differs from its default.
@@ -151,6 +156,9 @@ impl HttpOptions {
             if let Some(code) = self.sticky_code() {
                 put_tlv(out, STICKY, |out| out.put_u8(code));
             }
+            if let Some(most) = self.requests_per_second {
+                put_tlv(out, REQUESTS_PER_SECOND, |out| out.put_u32(most.get()));
+            }
             if !self.ports.is_empty() {
                 put_tlv(out, PORTS, |out| self.ports.iter().for_each(|port| out.put_u16(*port)));
             }
@@ -191,6 +199,12 @@ impl HttpOptions {
                 }
                 STICKY => {
                     once(&mut sticky, value.u8()?)?;
+                    value.finish()?;
+                }
+                REQUESTS_PER_SECOND => {
+                    let most = NonZeroU32::new(value.u32()?);
+                    let most = most.ok_or(ControlError::Malformed("a limit of no request"))?;
+                    once(&mut options.requests_per_second, most)?;
                     value.finish()?;
                 }
                 PORTS => {

@@ -1,5 +1,6 @@
 //! Invariants of control messages, valid and invalid.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,6 +95,7 @@ fn options() -> HttpOptions {
         preflight_pass: true,
         compress: Compress::Always,
         sticky: Sticky::Target,
+        requests_per_second: NonZeroU32::new(20),
         ports: vec![3000, 443],
         pass_through: false,
         target: TargetProtocol::Https,
@@ -594,6 +596,14 @@ fn malformed_options_of_http_are_refused() {
         ("a long target", |out| text(out, 13, &[1, 0])),
         ("two targets", |out| (text(out, 13, &[1]), text(out, 13, &[1])).1),
         ("pass_through to HTTP/2", |out| (text(out, 1, &[1]), text(out, 13, &[2])).1),
+        ("no requests at all", |out| text(out, 0xDD, &[0; 4])),
+        ("a short limit of requests", |out| text(out, 0xDD, &[0, 0, 1])),
+        ("two limits of requests", |out| {
+            (text(out, 0xDD, &[0, 0, 0, 1]), text(out, 0xDD, &[0, 0, 0, 1])).1
+        }),
+        ("pass_through and a limit of requests", |out| {
+            (text(out, 1, &[1]), text(out, 0xDD, &[0, 0, 0, 1])).1
+        }),
         ("Host removed", |out| text(out, 6, b"Host")),
         ("too many credentials", |out| (0..=CREDENTIALS_MAX).for_each(|_| text(out, 2, b"a:b"))),
         ("too many fields to set", |out| (0..=EDITS_MAX).for_each(|_| text(out, 7, b"\x01ab"))),

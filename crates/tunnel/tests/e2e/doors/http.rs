@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 
 use super::origin::Web;
-use super::{Doors, connect, fetch, published, status, talk};
+use super::{Doors, certificate, connect, fetch, published, status, talk};
 use crate::harness::{Origin, SOON, Scheme, bytes, run, side_by_side, tunnel, wait};
 use crate::reload::outcome;
 
@@ -332,6 +332,61 @@ fn lists_and_limits_hold_for_names() {
     assert_eq!(few["refused"]["visitor_denied"], 1, "{shown}");
     drop(held);
     wait("the places are free", SOON, || (enter().0 == "200").then_some(()));
+}
+
+#[test]
+fn a_source_has_so_many_requests_per_second() {
+    let keys = ", certificates: [{ cert: one.crt, key: one.key }]";
+    let doors = Doors::with(Scheme::TLS, "", keys);
+    let (http, tls, dir) = (doors.http, doors.tls, doors.setup.dir().to_owned());
+    certificate(&dir, "one", "DNS:*.example.com");
+    let web = Web::start(&dir, "web");
+    let limit = ", limits: { source: { requests_per_second: 3 } }";
+    let running = doors.start(&[
+        ("http://a.example.com", web.port, limit),
+        ("https://b.example.com", web.port, limit),
+    ]);
+    // The statuses of 30 requests over one connection, and the delays that were told.
+    let ask = |port: u16, source: &str, version: &str, url: &str| -> Vec<(String, String)> {
+        let format = "%{http_code} %{num_connects} %header{retry-after}\\n";
+        let url = format!("{url}.example.com/[1-30]");
+        let args = ["-o", "/dev/null", "--insecure", "--interface", source, version, "-w", format];
+        let said = fetch(port, &[&args[..], &[&url]].concat());
+        let lines: Vec<Vec<_>> = said.lines().map(|line| line.split(' ').collect()).collect();
+        assert_eq!(lines.len(), 30, "{said}");
+        for (nth, line) in lines.iter().enumerate() {
+            assert_eq!(line[1], if nth == 0 { "1" } else { "0" }, "{said}");
+        }
+        lines.iter().map(|line| (line[0].to_owned(), line[2].to_owned())).collect()
+    };
+    let (served, refused) = (("200".into(), String::new()), ("429".into(), "1".into()));
+    let mut counts = [0, 0];
+    for (nth, port, source, version, url) in [
+        (0, http, "127.0.0.1", "--http1.1", "http://a"),
+        (0, http, "127.0.0.2", "--http1.1", "http://a"),
+        (1, tls, "127.0.0.1", "--http1.1", "https://b"),
+        (1, tls, "127.0.0.2", "--http2", "https://b"),
+    ] {
+        let all = ask(port, source, version, url);
+        assert_eq!(all[..3], [(); 3].map(|()| served.clone()), "{source} {url}");
+        // A slow machine may serve some of the others.
+        assert!(all[3..].contains(&refused), "{all:?}");
+        assert!(all.iter().all(|one| *one == served || *one == refused), "{all:?}");
+        counts[nth] += all.iter().filter(|one| **one == refused).count();
+    }
+    let shown = running.status("server").unwrap();
+    for (nth, count) in counts.iter().enumerate() {
+        let services = &shown["sessions"][0]["services"];
+        assert_eq!(services[nth]["refused"]["limit"], *count, "{shown}");
+    }
+    // A reload lifts the limit.
+    running.edit_client(|text| text.replace(limit, ""));
+    let (code, said, complaint) = outcome(running.reload("client"));
+    assert_eq!((code, complaint.as_str()), (Some(0), ""), "{said}");
+    wait("all requests are served", SOON, || {
+        let all = ask(http, "127.0.0.1", "--http1.1", "http://a");
+        all.iter().all(|one| *one == served).then_some(())
+    });
 }
 
 #[test]
