@@ -81,309 +81,163 @@ impl<S: State + Default> Display for Told<S> {
 /// The text of a word that this version does not know.
 const UNKNOWN: &str = "unknown";
 
-/// The state of a daemon.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DaemonState {
-    #[default]
-    Running,
-    /// The daemon stops when its last stream has ended, and refuses new visitors.
-    Draining,
-    /// A word from a newer daemon.
-    #[serde(other)]
-    Unknown,
+/// Declares a kind of states. After each state follow its severity and its text. The word of a
+/// state is its name. Each kind also has the state `Unknown`: a word from a newer version.
+///
+/// ```text
+/// states! {
+///     /// The state of a door.
+///     pub enum DoorState {
+///         /// Nobody can enter.
+///         #[default]
+///         Closed = Waits "closed",
+///     }
+/// }
+/// ```
+macro_rules! states {
+    ($(#[$meta:meta])* pub enum $name:ident {
+        $($(#[$of_state:meta])* $state:ident = $tone:ident $text:literal,)+
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum $name {
+            $($(#[$of_state])* $state,)+
+            /// A word from a newer version.
+            #[serde(other)]
+            Unknown,
+        }
+
+        impl State for $name {
+            const ALL: &'static [Self] = &[$(Self::$state),+];
+
+            fn text(self) -> &'static str {
+                match self {
+                    $(Self::$state => $text,)+
+                    Self::Unknown => UNKNOWN,
+                }
+            }
+
+            fn tone(self) -> Tone {
+                match self {
+                    $(Self::$state => Tone::$tone,)+
+                    Self::Unknown => Tone::Waits,
+                }
+            }
+        }
+    };
 }
 
-impl State for DaemonState {
-    const ALL: &'static [Self] = &[Self::Running, Self::Draining];
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Draining => "draining",
-            Self::Unknown => UNKNOWN,
-        }
-    }
-
-    fn tone(self) -> Tone {
-        match self {
-            Self::Running => Tone::Good,
-            Self::Draining | Self::Unknown => Tone::Waits,
-        }
-    }
-}
-
-/// The state of a daemon that `tunnel run` supervises.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SupervisedState {
-    /// The process runs, but has not reported that it is ready.
-    #[default]
-    Starting,
-    Running,
-    /// The process lets its streams finish, and ends.
-    Draining,
-    /// The process ended by an error, and starts again after a pause.
-    Failed,
-    /// The file is invalid. The daemon starts when a reload finds the file corrected, or by `tunnel
-    /// restart`.
-    Wrong,
-    /// The process ended without an error, for example by `tunnel stop`.
-    Ended,
-    /// A word from a newer version.
-    #[serde(other)]
-    Unknown,
-}
-
-impl State for SupervisedState {
-    const ALL: &'static [Self] =
-        &[Self::Starting, Self::Running, Self::Draining, Self::Failed, Self::Wrong, Self::Ended];
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Running => "running",
-            Self::Draining => "draining",
-            Self::Failed => "failed",
-            Self::Wrong => "wrong file",
-            Self::Ended => "ended",
-            Self::Unknown => UNKNOWN,
-        }
-    }
-
-    fn tone(self) -> Tone {
-        match self {
-            Self::Running => Tone::Good,
-            Self::Starting | Self::Draining | Self::Ended | Self::Unknown => Tone::Waits,
-            Self::Failed | Self::Wrong => Tone::Bad,
-        }
+states! {
+    /// The state of a daemon.
+    pub enum DaemonState {
+        #[default]
+        Running = Good "running",
+        /// The daemon stops when its last stream has ended, and refuses new visitors.
+        Draining = Waits "draining",
     }
 }
 
-/// The state of one of several targets of a service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TargetState {
-    /// The target gets its share of the visitors.
-    #[default]
-    Up,
-    /// The target was down, and its share grows gradually.
-    Returning,
-    /// The target is unhealthy, and visitors get other targets.
-    Down,
-    /// A command drains the target: it gets no new visitors, and its visitors may finish.
-    Draining,
-    /// The configuration no longer contains the target. Its visitors may finish.
-    Removed,
-    /// A word from a newer daemon.
-    #[serde(other)]
-    Unknown,
-}
-
-impl State for TargetState {
-    const ALL: &'static [Self] =
-        &[Self::Up, Self::Returning, Self::Down, Self::Draining, Self::Removed];
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Returning => "returning",
-            Self::Down => "down",
-            Self::Draining => "draining",
-            Self::Removed => "removed",
-            Self::Unknown => UNKNOWN,
-        }
-    }
-
-    fn tone(self) -> Tone {
-        match self {
-            Self::Up => Tone::Good,
-            Self::Down => Tone::Bad,
-            Self::Returning | Self::Draining | Self::Removed | Self::Unknown => Tone::Waits,
-        }
+states! {
+    /// The state of a daemon that `tunnel run` supervises.
+    pub enum SupervisedState {
+        /// The process runs, but has not reported that it is ready.
+        #[default]
+        Starting = Waits "starting",
+        Running = Good "running",
+        /// The process lets its streams finish, and ends.
+        Draining = Waits "draining",
+        /// The process ended by an error, and starts again after a pause.
+        Failed = Bad "failed",
+        /// The file is invalid. The daemon starts when a reload finds the file corrected, or by
+        /// `tunnel restart`.
+        Wrong = Bad "wrong file",
+        /// The process ended without an error, for example by `tunnel stop`.
+        Ended = Waits "ended",
     }
 }
 
-/// The state of a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SessionState {
-    /// At least one link accepts streams.
-    Up,
-    /// No link accepts streams, and no attempt has failed.
-    #[default]
-    Connecting,
-    /// No link is needed at present: the next visitor causes a dial.
-    Idle,
-    /// The last attempt of a client failed because of the network. The text is the error.
-    Unreachable,
-    /// The server refused the last attempt of a client, or its certificate was rejected: the user
-    /// must act. The text is the reason.
-    Refused,
-    /// A newer process with the client's name has replaced this process.
-    Superseded,
-    /// A word from a newer daemon.
-    #[serde(other)]
-    Unknown,
-}
-
-impl State for SessionState {
-    const ALL: &'static [Self] = &[
-        Self::Up,
-        Self::Connecting,
-        Self::Idle,
-        Self::Unreachable,
-        Self::Refused,
-        Self::Superseded,
-    ];
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Connecting => "connecting",
-            Self::Idle => "idle",
-            Self::Unreachable => "unreachable",
-            Self::Refused => "refused",
-            Self::Superseded => "superseded",
-            Self::Unknown => UNKNOWN,
-        }
-    }
-
-    fn tone(self) -> Tone {
-        match self {
-            Self::Up => Tone::Good,
-            Self::Connecting | Self::Idle | Self::Unknown => Tone::Waits,
-            Self::Unreachable | Self::Refused | Self::Superseded => Tone::Bad,
-        }
+states! {
+    /// The state of one of several targets of a service.
+    pub enum TargetState {
+        /// The target gets its share of the visitors.
+        #[default]
+        Up = Good "up",
+        /// The target was down, and its share grows gradually.
+        Returning = Waits "returning",
+        /// The target is unhealthy, and visitors get other targets.
+        Down = Bad "down",
+        /// A command drains the target: it gets no new visitors, and its visitors may finish.
+        Draining = Waits "draining",
+        /// The configuration no longer contains the target. Its visitors may finish.
+        Removed = Waits "removed",
     }
 }
 
-/// The state of a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LinkState {
-    /// The link has a carrier.
-    Up,
-    /// The link waits for its next carrier.
-    #[default]
-    Stalled,
-    /// The link accepts no more streams, but another link does.
-    GoingAway,
-    /// The link has ended: an event reports it, and no status lists the link.
-    Ended,
-    /// A word from a newer daemon.
-    #[serde(other)]
-    Unknown,
-}
-
-impl State for LinkState {
-    const ALL: &'static [Self] = &[Self::Up, Self::Stalled, Self::GoingAway, Self::Ended];
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Stalled => "stalled",
-            Self::GoingAway => "going away",
-            Self::Ended => "ended",
-            Self::Unknown => UNKNOWN,
-        }
-    }
-
-    fn tone(self) -> Tone {
-        match self {
-            Self::Up => Tone::Good,
-            Self::Stalled | Self::GoingAway | Self::Ended | Self::Unknown => Tone::Waits,
-        }
+states! {
+    /// The state of a session.
+    pub enum SessionState {
+        /// At least one link accepts streams.
+        Up = Good "up",
+        /// No link accepts streams, and no attempt has failed.
+        #[default]
+        Connecting = Waits "connecting",
+        /// No link is needed at present: the next visitor causes a dial.
+        Idle = Waits "idle",
+        /// The last attempt of a client failed because of the network. The text is the error.
+        Unreachable = Bad "unreachable",
+        /// The server refused the last attempt of a client, or its certificate was rejected: the
+        /// user must act. The text is the reason.
+        Refused = Bad "refused",
+        /// A newer process with the client's name has replaced this process.
+        Superseded = Bad "superseded",
     }
 }
 
-/// The kind of path of a link with another client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PathState {
-    /// Through the server. The text is the reason why there is no direct path, if it is known.
-    #[default]
-    Relayed,
-    /// From client to client.
-    Direct,
-    /// A word from a newer daemon.
-    #[serde(other)]
-    Unknown,
-}
-
-impl State for PathState {
-    const ALL: &'static [Self] = &[Self::Relayed, Self::Direct];
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Relayed => "relayed",
-            Self::Direct => "direct",
-            Self::Unknown => UNKNOWN,
-        }
-    }
-
-    fn tone(self) -> Tone {
-        match self {
-            Self::Direct => Tone::Good,
-            Self::Relayed | Self::Unknown => Tone::Waits,
-        }
+states! {
+    /// The state of a link.
+    pub enum LinkState {
+        /// The link has a carrier.
+        Up = Good "up",
+        /// The link waits for its next carrier.
+        #[default]
+        Stalled = Waits "stalled",
+        /// The link accepts no more streams, but another link does.
+        GoingAway = Waits "going away",
+        /// The link has ended: an event reports it, and no status lists the link.
+        Ended = Waits "ended",
     }
 }
 
-/// The state of a service or forward.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ServiceState {
-    /// Visitors can reach the service or forward.
-    Up,
-    /// The target refuses connections, or does not respond.
-    TargetDown,
-    /// Commands drain all targets: new visitors are refused, and open streams go on.
-    Draining,
-    /// The server does not allow the target of a forward.
-    Denied,
-    /// No live link can carry the service, or its registration is unanswered.
-    #[default]
-    Waiting,
-    /// The client is superseded: a newer process of the same name serves.
-    Superseded,
-    /// The service, or one of its addresses, is not published. The text is the reason.
-    Refused,
-    /// A word from a newer daemon.
-    #[serde(other)]
-    Unknown,
+states! {
+    /// The kind of path of a link with another client.
+    pub enum PathState {
+        /// Through the server. The text is the reason why there is no direct path, if it is known.
+        #[default]
+        Relayed = Waits "relayed",
+        /// From client to client.
+        Direct = Good "direct",
+    }
 }
 
-impl State for ServiceState {
-    const ALL: &'static [Self] = &[
-        Self::Up,
-        Self::TargetDown,
-        Self::Draining,
-        Self::Denied,
-        Self::Waiting,
-        Self::Superseded,
-        Self::Refused,
-    ];
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::TargetDown => "target down",
-            Self::Draining => "draining",
-            Self::Denied => "denied",
-            Self::Waiting => "waiting for the server",
-            Self::Superseded => "superseded",
-            Self::Refused => "refused",
-            Self::Unknown => UNKNOWN,
-        }
-    }
-
-    fn tone(self) -> Tone {
-        match self {
-            Self::Up => Tone::Good,
-            Self::Draining | Self::Waiting | Self::Superseded | Self::Unknown => Tone::Waits,
-            Self::TargetDown | Self::Denied | Self::Refused => Tone::Bad,
-        }
+states! {
+    /// The state of a service or forward.
+    pub enum ServiceState {
+        /// Visitors can reach the service or forward.
+        Up = Good "up",
+        /// The target refuses connections, or does not respond.
+        TargetDown = Bad "target down",
+        /// Commands drain all targets: new visitors are refused, and open streams go on.
+        Draining = Waits "draining",
+        /// The server does not allow the target of a forward.
+        Denied = Bad "denied",
+        /// No live link can carry the service, or its registration is unanswered.
+        #[default]
+        Waiting = Waits "waiting for the server",
+        /// The client is superseded: a newer process of the same name serves.
+        Superseded = Waits "superseded",
+        /// The service, or one of its addresses, is not published. The text is the reason.
+        Refused = Bad "refused",
     }
 }
 
@@ -399,41 +253,17 @@ impl ServiceState {
     }
 }
 
-/// Whether a client of a server is connected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ClientState {
-    Connected,
-    /// The client has links, but none of them has a connection.
-    Stalled,
-    /// The client has disconnected since the server's start.
-    Away,
-    /// The client has not logged in since the server's start.
-    #[default]
-    NeverSeen,
-    /// A word from a newer daemon.
-    #[serde(other)]
-    Unknown,
-}
-
-impl State for ClientState {
-    const ALL: &'static [Self] = &[Self::Connected, Self::Stalled, Self::Away, Self::NeverSeen];
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Connected => "connected",
-            Self::Stalled => "without a connection",
-            Self::Away => "away",
-            Self::NeverSeen => "away since the server's start",
-            Self::Unknown => UNKNOWN,
-        }
-    }
-
-    fn tone(self) -> Tone {
-        match self {
-            Self::Connected => Tone::Good,
-            Self::Stalled | Self::Away | Self::NeverSeen | Self::Unknown => Tone::Waits,
-        }
+states! {
+    /// Whether a client of a server is connected.
+    pub enum ClientState {
+        Connected = Good "connected",
+        /// The client has links, but none of them has a connection.
+        Stalled = Waits "without a connection",
+        /// The client has disconnected since the server's start.
+        Away = Waits "away",
+        /// The client has not logged in since the server's start.
+        #[default]
+        NeverSeen = Waits "away since the server's start",
     }
 }
 
