@@ -67,10 +67,7 @@ pub fn scalar(text: &str, key: &str) -> Option<String> {
     let root = parse("", text).ok()?;
     let Kind::Map(entries) = &root.kind else { return None };
     let entry = entries.iter().find(|entry| entry.key == key)?;
-    match &entry.value.kind {
-        Kind::Scalar { text, .. } => Some(text.clone()),
-        Kind::List(_) | Kind::Map(_) => None,
-    }
+    entry.value.text().map(str::to_owned)
 }
 
 /// The line and column, both from 1, of the value at a key path such as `servers[0].tls.ca`. This

@@ -351,6 +351,26 @@ impl<'a> Section<'a> {
         Some(Item { node: Rc::clone(node), path: self.path(key) })
     }
 
+    /// Whether the map has a value under this key.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.key(key).is_some()
+    }
+
+    /// The map under a key, whose keys were checked already.
+    pub(crate) fn checked(&self, key: &str) -> Option<Self> {
+        Self::quiet(self.cx, self.key(key)?)
+    }
+
+    /// The items of the list under a key, without a key none. A single value is a problem.
+    pub(crate) fn list(&self, key: &str) -> Vec<Item> {
+        self.key(key).map(|item| self.cx.list(&item)).unwrap_or_default()
+    }
+
+    /// As [`Self::list`]; a single value counts as a list with one item.
+    pub(crate) fn one_or_list(&self, key: &str) -> Vec<Item> {
+        self.key(key).map(|item| self.cx.one_or_list(&item)).unwrap_or_default()
+    }
+
     /// Opens the map that is the value of a key of `K`.
     pub(crate) fn section<K: KeyTable>(&self, key: &str) -> Option<Self> {
         Self::open(self.cx, self.key(key)?, self.map_of::<K>(key))
@@ -370,7 +390,7 @@ impl<'a> Section<'a> {
 
     /// As [`Self::map`]; an absent map is one without keys.
     pub(crate) fn map_or_empty<T: FromSection>(&self, key: &str, map: KeyMap) -> Option<T> {
-        if self.key(key).is_some()
+        if self.has(key)
             && let Some(read) = self.map(key, map)
         {
             return Some(read);
@@ -402,7 +422,7 @@ impl<'a> Section<'a> {
         hint: &str,
         read: impl Fn(&str) -> Result<T, BadValue>,
     ) -> Option<T> {
-        if self.key(key).is_none() {
+        if !self.has(key) {
             self.missing(key, hint);
         }
         self.value(key, read)
@@ -410,8 +430,7 @@ impl<'a> Section<'a> {
 
     /// Reads a value, or a list of values, without those that have a problem.
     pub(crate) fn each<T>(&self, key: &str, read: impl Fn(&str) -> Result<T, BadValue>) -> Vec<T> {
-        let items = self.key(key).map(|item| self.cx.one_or_list(&item)).unwrap_or_default();
-        items.iter().filter_map(|item| self.cx.value(item, &read)).collect()
+        self.one_or_list(key).iter().filter_map(|item| self.cx.value(item, &read)).collect()
     }
 
     pub(crate) fn value<T>(
@@ -431,7 +450,23 @@ impl<'a> Section<'a> {
     }
 
     pub(crate) fn bad(&self, key: &str, bad: BadValue) {
-        let at = self.key(key).map_or_else(|| self.at(), |item| item.at());
-        self.cx.problem(at, &self.path(key), bad);
+        self.cx.problem(self.at_key(key), &self.path(key), bad);
+    }
+
+    pub(crate) fn warn(&self, key: &str, bad: BadValue) {
+        self.cx.warn(self.at_key(key), &self.path(key), bad);
+    }
+
+    /// Reports a key that has no effect, if it is present. `why` follows: ` at a name`, or
+    /// `: there is one target`.
+    pub(crate) fn no_effect(&self, key: &str, why: &str, hint: &str) {
+        if self.has(key) {
+            self.bad(key, BadValue::new(format!("`{key}` has no effect{why}")).hint(hint));
+        }
+    }
+
+    /// The position of the value of a key, or of the map.
+    fn at_key(&self, key: &str) -> At {
+        self.key(key).map_or_else(|| self.at(), |item| item.at())
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn range<K: KeyTable, T: Copy + Ord + Display>(
     let (min, max) = (s.value(first, &read), s.value(last, &read));
     let usual = |key| read(K::usual(key)).ok();
     let top = max.or_else(|| usual(last))?;
-    let is_known = max.is_some() || s.key(last).is_none();
+    let is_known = max.is_some() || !s.has(last);
     if let Some(min) = min.filter(|min| is_known && *min > top) {
         let bad = BadValue::new(format!("{min} is more than {} ({top})", s.path(last)));
         s.bad(first, bad);
@@ -118,7 +118,7 @@ pub(crate) fn name(text: &str) -> Result<String, BadValue> {
 
 /// Decodes a duration greater than 0. `None` after a problem.
 pub(crate) fn positive(s: &Section<'_>, key: &str, default: Span) -> Option<Span> {
-    if s.key(key).is_none() {
+    if !s.has(key) {
         return Some(default);
     }
     s.value(key, Span::positive)

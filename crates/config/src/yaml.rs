@@ -89,6 +89,14 @@ impl Node {
         Self::new(Kind::Scalar { text: text.into(), plain: false, folded: false }, at)
     }
 
+    /// The text of a scalar, with its variables unexpanded.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Scalar { text, .. } => Some(text),
+            Kind::List(_) | Kind::Map(_) => None,
+        }
+    }
+
     /// Whether this is a `key:` without a value, which means the same as a missing key.
     pub(crate) fn is_null(&self) -> bool {
         matches!(&self.kind, Kind::Scalar { text, plain: true, .. } if matches!(text.as_str(), "" | "~" | "null"))

@@ -19,10 +19,7 @@ const CACHE: Span = Span::from_millis(60_000);
 /// Decodes `auth`. `None` if the key is missing, or after a problem.
 pub(crate) fn auth(s: &Section<'_>) -> Option<HttpAuth> {
     let http = s.section::<ServerConfig>("auth")?.section::<Auth>("http")?;
-    if http.key("url").is_none() {
-        http.missing("url", "for example https://auth.example.com/tunnel");
-    }
-    let endpoint = http.value("url", url);
+    let endpoint = http.required("url", "for example https://auth.example.com/tunnel", url);
     let tls = http.map::<PathTls>("tls", HttpAuth::map("tls")).unwrap_or_default();
     let PathTls { trust, identity, min_version } = tls;
     let headers = fields(&http, "headers");

@@ -76,11 +76,8 @@ pub(crate) fn proxy(cx: &Cx<'_>, root: Item) -> Option<ProxyConfig> {
 /// Decodes an entry. `None` after a problem.
 fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option<Balancer> {
     let s = Section::open(cx, item, ProxyConfig::map("proxies"))?;
-    if s.key("listen").is_none() {
-        s.missing("listen", "for example tcp://:5201");
-    }
     let mode = local::mode(&s);
-    let listen = s.value("listen", |text| listener(text, mode));
+    let listen = s.required("listen", "for example tcp://:5201", |text| listener(text, mode));
     if let Some(bad) = listen.as_ref().and_then(|listen| seen.listeners.take(listen, "proxy")) {
         s.bad("listen", bad.hint("one proxy per address"));
     }
@@ -104,7 +101,7 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
     let health = s.map("health", Balancer::map("health"));
     let tls = tls(&s);
     let name = s.value("name", values::name);
-    let is_nameless = s.key("name").is_none();
+    let is_nameless = !s.has("name");
     let (listen, targets, terms) = (listen?, targets?, terms?);
     let public = vec![place(&listen)];
     if unfit(&s, &listen, &targets) {
@@ -162,7 +159,7 @@ fn terms(s: &Section<'_>, dial: &DialOptions) -> Option<ServiceTerms> {
 fn tls(s: &Section<'_>) -> Option<KeyPair> {
     let own = s.section::<Balancer>("tls")?;
     let pair = credentials::key_pair(&own);
-    if own.key("cert").is_none() && own.key("key").is_none() {
+    if !own.has("cert") && !own.has("key") {
         own.missing("cert", "the files of the certificate and of its key: `cert:` and `key:`");
     }
     pair
@@ -233,14 +230,12 @@ fn unfit(s: &Section<'_>, listen: &Local, targets: &Listed) -> bool {
         s.bad("target", bad.hint(hint));
         return true;
     }
-    let hint = "remove the key, or listen on tcp://";
-    if is_udp && s.key("tls").is_some() {
-        s.bad("tls", BadValue::new(format!("`tls` has no effect at {listen}")).hint(hint));
-    }
-    let most = s.key("limits").and_then(|item| Section::quiet(s.cx, item));
-    if let Some(limits) = most.filter(|limits| is_udp && limits.key("connections").is_some()) {
-        let bad = BadValue::new(format!("`connections` has no effect at {listen}"));
-        limits.bad("connections", bad.hint("datagrams have `flows`"));
+    if is_udp {
+        let why = format!(" at {listen}");
+        s.no_effect("tls", &why, "remove the key, or listen on tcp://");
+        if let Some(limits) = s.checked("limits") {
+            limits.no_effect("connections", &why, "datagrams have `flows`");
+        }
     }
     false
 }

@@ -70,8 +70,8 @@ pub(super) fn of_service(
 pub(super) fn broadcast(s: &Section<'_>, targets: &Listed, over: &[Over]) -> bool {
     let permits = s.value(BROADCAST, values::switch).unwrap_or(false);
     if permits && !over.contains(&Over::Udp) {
-        let bad = BadValue::new("`broadcast` has no effect: no visitor comes over UDP");
-        s.bad(BROADCAST, bad.hint("remove the key: a connection leads to one machine"));
+        let hint = "remove the key: a connection leads to one machine";
+        s.no_effect(BROADCAST, ": no visitor comes over UDP", hint);
         return false;
     }
     let all = iter::once(&targets.first).chain(targets.others.iter().map(|(target, _)| target));
@@ -95,9 +95,7 @@ pub(super) fn broadcast(s: &Section<'_>, targets: &Listed, over: &[Over]) -> boo
                     "`broadcast: true` beside the target takes the answers of each machine; \
                      datagrams go to the nearest network alone (TTL 1)",
                 );
-                if let Some(item) = s.key("target") {
-                    s.cx.warn(item.at(), &item.path, bad);
-                }
+                s.warn("target", bad);
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::model::limits::limits;
 use crate::model::times::Times;
 use crate::model::{ClientConfig, KeptLists};
 use crate::section::{Cx, Item, Section};
-use crate::yaml::{At, Kind};
+use crate::yaml::At;
 use crate::{BadValue, Lists, Local, Net, Over, Target, values};
 
 /// The largest number of exits for any visitor that are reported. Finding the position of each
@@ -34,10 +34,7 @@ const TOKEN_BESIDE: &str = "a certificate alone is enough where every server is 
 pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let s = Section::open(cx, root, KeyMap { at: Some(KeyPlace::Client), ..ClientConfig::MAP })?;
     let servers = paths::servers(&s);
-    if s.key("name").is_none() {
-        s.missing("name", "the name of this client in the server's file");
-    }
-    let name = s.value("name", values::name);
+    let name = s.required("name", "the name of this client in the server's file", values::name);
     // A certificate proves the name only on its own TLS connection, and that connection may end at
     // a reverse proxy.
     let is_enough = |path: &Path| path.identity.is_some() && path.endpoint.scheme.binds_log_ins;
@@ -46,7 +43,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let hint = if has_one { TOKEN_BESIDE } else { credentials::TOKEN_WANTED };
     let without = (!by_certificate).then_some(hint);
     let token = credentials::tokens(&s, 1, credentials::Kept::Plain, without).pop();
-    let is_there = token.is_some() || s.key("token").is_none() && s.key("token_file").is_none();
+    let is_there = token.is_some() || !s.has("token") && !s.has("token_file");
     let introduce = s.value("introduce", values::switch).unwrap_or_default();
     let id_prefix = s.value("id_prefix", values::name);
     let (Lists { services, mut forwards }, shadowed) = lists(&s, id_prefix.as_deref());
@@ -98,7 +95,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         let item = entry_of(&s, &service.name, prefix).and_then(|item| Section::quiet(cx, item));
         match item {
             // After a problem with `basic_auth` there are no pairs.
-            Some(entry) if entry.key("basic_auth").is_some() => {}
+            Some(entry) if entry.has("basic_auth") => {}
             Some(entry) => entry.bad("target", open_to_all(service)),
             None => s.bad("services", open_to_all(service)),
         }
@@ -130,9 +127,8 @@ fn entry_of(s: &Section<'_>, name: &str, prefix: Option<&str>) -> Option<Item> {
 fn lists(s: &Section<'_>, prefix: Option<&str>) -> (Lists, Lists) {
     let [mut of_file, of_flags] = [false, true].map(|of_flags| {
         let [services, forwards] = ["services", "forwards"].map(|key| {
-            let all = s.key(key).map(|item| s.cx.list(&item)).unwrap_or_default();
-            let is_flag = |item: &Item| matches!(item.at(), At::Flag(_));
-            let mut items: Vec<_> = all.into_iter().filter(|i| is_flag(i) == of_flags).collect();
+            let mut items = s.list(key);
+            items.retain(|item| matches!(item.at(), At::Flag(_)) == of_flags);
             if of_flags {
                 // Otherwise the index would count the entries of the file as well.
                 let renumber = |(n, item): (usize, &mut Item)| item.path = format!("{key}[{n}]");
@@ -159,8 +155,7 @@ fn lists(s: &Section<'_>, prefix: Option<&str>) -> (Lists, Lists) {
 /// Decodes the lists that a client keeps in its state directory.
 pub(crate) fn kept(cx: &Cx<'_>, root: Item, prefix: Option<&str>) -> Option<Kept> {
     let s = Section::open(cx, root, KeptLists::MAP)?;
-    let without = s.key("without").map(|item| cx.one_or_list(&item)).unwrap_or_default();
-    let without = without.iter().filter_map(|item| cx.text(item)).collect();
+    let without = s.one_or_list("without").iter().filter_map(|item| cx.text(item)).collect();
     let (mut lists, _) = lists(&s, prefix);
     lists.services.iter_mut().for_each(|service| service.kept = true);
     lists.forwards.iter_mut().for_each(|forward| forward.kept = true);
@@ -174,11 +169,9 @@ pub(crate) fn forward_of(cx: &Cx<'_>, item: Item) -> Option<Forward> {
 
 fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     let s = Section::open(cx, long(cx, item)?, ClientConfig::map("forwards"))?;
-    if s.key("listen").is_none() {
-        s.missing("listen", "for example tcp://127.0.0.1:5203");
-    }
+    let example = "for example tcp://127.0.0.1:5203";
     let mode = local::mode(&s);
-    let listen = s.value("listen", |text| local(text, mode));
+    let listen = s.required("listen", example, |text| local(text, mode));
     if let Some(bad) = listen.as_ref().and_then(|listen| taken.take(listen, "forward")) {
         s.bad("listen", bad.hint("one forward per address"));
     }
@@ -186,18 +179,16 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     if listen.as_ref().is_some_and(Local::is_proxy) {
         return proxy(&s, listen?);
     }
-    if let Some(listen) = &listen
-        && s.key("basic_auth").is_some()
-    {
-        let bad = BadValue::new(format!("`basic_auth` has no effect at {listen}"));
-        s.bad("basic_auth", bad.hint("it is for socks5:// and http-proxy://: remove it"));
+    if let Some(listen) = &listen {
+        let hint = "it is for socks5:// and http-proxy://: remove it";
+        s.no_effect("basic_auth", &format!(" at {listen}"), hint);
     }
     let over = match listen {
         Some(Local::Udp(_)) => Over::Udp,
         Some(Local::Tcp(_) | Local::Unix { .. } | Local::Socks5(_) | Local::HttpProxy(_))
         | None => Over::Tcp,
     };
-    if listen.is_none() && is_proxy(&s) && s.key("target").is_none() {
+    if listen.is_none() && is_proxy(&s) && !s.has("target") {
         return None;
     }
     let targets = target::target(&s, None)?;
@@ -218,9 +209,9 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     }
     let terms = of_forward(&s);
     let (token, tls, p2p) = private::of_forward(&s, Some(&target));
-    if over == Over::Udp && s.key("timeouts").is_some() {
-        let bad = BadValue::new(format!("`timeouts` has no effect at {listen}"));
-        s.bad("timeouts", bad.hint("flows of a forward have the default times: remove it"));
+    if over == Over::Udp {
+        let hint = "flows of a forward have the default times: remove it";
+        s.no_effect("timeouts", &format!(" at {listen}"), hint);
     }
     let (target, basic_auth) = (Some(target), Vec::new());
     let (announced_by, limits) = (Vec::new(), limits::<Forward>(&s).streams());
@@ -248,35 +239,29 @@ fn has_proxy_scheme(text: &str) -> bool {
 /// `listen`.
 fn long(cx: &Cx<'_>, item: Item) -> Option<Item> {
     let item = item.filled_in(cx)?;
-    let is_proxy = match &item.node.kind {
-        Kind::Scalar { text, .. } => !text.contains('=') && has_proxy_scheme(text),
-        Kind::List(_) | Kind::Map(_) => false,
-    };
+    let is_proxy = |text: &str| !text.contains('=') && has_proxy_scheme(text);
+    let is_proxy = item.node.text().is_some_and(is_proxy);
     Some(if is_proxy { item.keyed("listen") } else { item.long("listen", None) })
 }
 
 /// Whether `listen` has the scheme of a proxy.
 fn is_proxy(s: &Section<'_>) -> bool {
-    s.key("listen").is_some_and(|item| match &item.node.kind {
-        Kind::Scalar { text, .. } => has_proxy_scheme(text),
-        Kind::List(_) | Kind::Map(_) => false,
-    })
+    s.key("listen").is_some_and(|item| item.node.text().is_some_and(has_proxy_scheme))
 }
 
 /// Decodes a forward whose programs name what they want to reach.
 fn proxy(s: &Section<'_>, listen: Local) -> Option<Forward> {
     let basic_auth = exit::users(s);
-    if s.key("target").is_some() {
+    if s.has("target") {
         let bad = BadValue::new(format!("the programs that use {listen} choose the targets"));
         s.bad("target", bad.hint("remove it, or listen on tcp:// with this target"));
         return None;
     }
     let is_local = listen.socket().is_none_or(|(_, at)| at.ip().to_canonical().is_loopback());
-    if !is_local && s.key("basic_auth").is_none() {
+    if !is_local && !s.has("basic_auth") {
         let bad = BadValue::new("everybody who reaches this address can use the proxy");
-        let at = s.key("listen").map_or_else(|| s.at(), |item| item.at());
         let hint = "add `basic_auth: \"user:password\"`, or listen on 127.0.0.1";
-        s.cx.warn(at, &s.path("listen"), bad.hint(hint));
+        s.warn("listen", bad.hint(hint));
     }
     let (token, tls, p2p) = private::of_forward(s, None);
     let terms = of_forward(s);

@@ -11,8 +11,7 @@ pub(super) fn doors(s: &Section<'_>, listen: &[Listen]) -> Option<(Http, TlsRout
     let of_http: Option<Http> = s.map_or_empty("http", ServerConfig::map("http"));
     let of_tls: TlsRoutes = s.map_or_empty("tls_routes", ServerConfig::map("tls_routes"))?;
     let of_http = of_http?;
-    let quiet = |key| s.key(key).and_then(|item| Section::quiet(s.cx, item));
-    let (http, tls) = (quiet("http"), quiet("tls_routes"));
+    let (http, tls) = (s.checked("http"), s.checked("tls_routes"));
     let has_mux = listen.iter().any(|listen| listen.mux.is_some());
     let offers = |listen: &Listen| {
         listen.endpoint.scheme.http && (listen.mux.is_none() || listen.endpoint.path.is_some())
@@ -30,7 +29,7 @@ pub(super) fn doors(s: &Section<'_>, listen: &[Listen]) -> Option<(Http, TlsRout
         && !has_tls
         && !of_http.browser
         && of_http.listen.is_empty()
-        && http.key("listen").is_none()
+        && !http.has("listen")
     {
         let bad = BadValue::new("no port takes visitors of http:// names");
         let hint = "add http: { listen: [\"0.0.0.0:80\"] }, or a mux:// listener";
@@ -38,13 +37,13 @@ pub(super) fn doors(s: &Section<'_>, listen: &[Listen]) -> Option<(Http, TlsRout
     }
     if let Some(tls) = tls
         && !has_tls
-        && tls.key("listen").is_none()
+        && !tls.has("listen")
     {
-        for key in ["certificates", "min_version", "acme"] {
-            let Some(item) = tls.key(key) else { continue };
+        let keys = ["certificates", "min_version", "acme"];
+        for key in keys.into_iter().filter(|key| tls.has(key)) {
             let bad = BadValue::new("no port takes visitors of https:// names");
             let hint = "add tls_routes: { listen: [\"0.0.0.0:443\"] }, or a mux:// listener";
-            s.cx.warn(item.at(), &item.path, bad.hint(hint));
+            tls.warn(key, bad.hint(hint));
         }
     }
     Some((of_http, of_tls))

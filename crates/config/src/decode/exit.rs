@@ -23,7 +23,7 @@ pub(super) fn exit(s: &Section<'_>) -> Exit {
 
 /// The settings of a service that is not an exit. Reports a key that only exits have.
 pub(super) fn none(s: &Section<'_>) -> Exit {
-    if s.key("allow").is_some() {
+    if s.has("allow") {
         let bad = BadValue::new("`allow` lists what the visitors of a proxy may reach");
         s.bad("allow", bad.hint("it is for a `target` of socks5 or http-proxy: remove it"));
     }
@@ -73,8 +73,7 @@ fn allow(s: &Section<'_>) -> Option<ForwardRights> {
     }
     if items.is_empty() {
         let bad = BadValue::new("an empty list lets visitors reach nothing");
-        let at = s.key("allow").map_or_else(|| s.at(), |item| item.at());
-        s.cx.warn(at, &s.path("allow"), bad.hint("without the key, all ordinary destinations"));
+        s.warn("allow", bad.hint("without the key, all ordinary destinations"));
     }
     let read = |text: &str| {
         let right: ForwardRight = text.parse()?;

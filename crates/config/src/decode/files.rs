@@ -17,7 +17,7 @@ const PLACEHOLDER: &str = "{path}";
 
 /// Decodes the keys. The result is incomplete only after a problem was reported.
 pub(super) fn files(s: &Section<'_>) -> Files {
-    let items = s.key("try_files").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    let items = s.one_or_list("try_files");
     if items.len() > TRIES {
         s.bad("try_files", BadValue::new(format!("more than {TRIES} files")));
         return Files::default();
@@ -34,9 +34,9 @@ pub(super) fn fit(s: &Section<'_>, target: &Targets) {
     if matches!(target, Targets::One(Target::Files(_))) {
         return;
     }
-    for key in ["list", "try_files"].iter().filter(|key| s.key(key).is_some()) {
-        let bad = BadValue::new(format!("`{key}` has no effect: the target is no directory"));
-        s.bad(key, bad.hint("it is for a target file:///path: remove the key"));
+    for key in ["list", "try_files"] {
+        let hint = "it is for a target file:///path: remove the key";
+        s.no_effect(key, ": the target is no directory", hint);
     }
 }
 

@@ -64,61 +64,47 @@ pub(super) fn fit(s: &Section<'_>, targets: &Listed, public: &[Public]) {
         ) => None,
         Targets::One(target) => Some(target.to_string()),
     };
-    let refuse = |key: &str, why: String, hint: &str| {
-        if s.key(key).is_some() {
-            s.bad(key, BadValue::new(format!("`{key}` {why}")).hint(hint));
-        }
-    };
+    let health = s.checked("health");
     if let Some(own) = &own {
         for key in ["proxy_protocol", "health"] {
-            let why = format!("has no effect: {own} is served by the client itself");
-            refuse(key, why, "remove the key");
+            let why = format!(": {own} is served by the client itself");
+            s.no_effect(key, &why, "remove the key");
         }
     } else if let Some(udp) = udp {
-        let why = format!("has no effect at {udp}");
+        let why = format!(" at {udp}");
         let alone = "publish the port of UDP as another service, without the key";
-        refuse("proxy_protocol", why.clone(), if tcp.is_some() { alone } else { "remove the key" });
+        s.no_effect("proxy_protocol", &why, if tcp.is_some() { alone } else { "remove the key" });
         if tcp.is_none() {
-            let has_udp = health(s).is_some_and(|health| health.key("udp").is_some());
-            if !has_udp {
+            if health.as_ref().is_none_or(|health| !health.has("udp")) {
                 let hint =
                     "a target of UDP accepts no connection: `health: { udp: dns }` sends a query";
-                refuse("health", why.clone(), hint);
+                s.no_effect("health", &why, hint);
             }
-            refuse("tcp_keepalive", why, "remove the key: it is for connections over TCP");
+            let hint = "remove the key: it is for connections over TCP";
+            s.no_effect("tcp_keepalive", &why, hint);
         }
     }
-    let with = |key: &str| health(s).filter(|health| health.key(key).is_some());
-    if let Some(health) = with("path").filter(|_| udp.is_some() && tcp.is_none()) {
-        let bad = BadValue::new("`path` has no effect: requests over HTTP come over TCP");
-        health.bad("path", bad.hint("remove the key"));
+    if let Some(health) = health.as_ref().filter(|_| udp.is_some() && tcp.is_none()) {
+        health.no_effect("path", ": requests over HTTP come over TCP", "remove the key");
     }
-    if let Some(health) = with("udp").filter(|_| tcp.is_some() && udp.is_none()) {
-        let bad = BadValue::new("`udp` has no effect: no visitor of the service comes over UDP");
-        health.bad("udp", bad.hint("remove the key: the check then connects"));
+    if let Some(health) = health.as_ref().filter(|_| tcp.is_some() && udp.is_none()) {
+        let hint = "remove the key: the check then connects";
+        health.no_effect("udp", ": no visitor of the service comes over UDP", hint);
     }
-    if let Some(health) = with("path")
+    if let Some(health) = health.filter(|health| health.has("path"))
         && let Targets::One(h2c @ Target::H2c { .. }) = target
     {
         let bad = BadValue::new(format!("{h2c} speaks HTTP/2 alone, and checks speak HTTP/1.1"));
         health.bad("path", bad.hint("remove the key: the check then connects"));
     }
-    let Some(timeouts) = s.key("timeouts") else { return };
-    let Some(timeouts) = Section::quiet(s.cx, timeouts) else { return };
+    let Some(timeouts) = s.checked("timeouts") else { return };
     let (keys, hint) = match (tcp, udp) {
         (Some(_), None) => (FLOW_TIMES, "it is for udp:// addresses: remove it"),
         (None, Some(_)) => (STREAM_TIMES, "`flow` and `flow_unanswered` are the times of UDP"),
         (Some(_), Some(_)) | (None, None) => return,
     };
-    for key in keys.iter().filter(|key| timeouts.key(key).is_some()) {
-        let at = public.first().map(ToString::to_string).unwrap_or_default();
-        timeouts.bad(key, BadValue::new(format!("`{key}` has no effect at {at}")).hint(hint));
-    }
-}
-
-/// Decodes the health checks of the target.
-fn health<'a>(s: &Section<'a>) -> Option<Section<'a>> {
-    s.key("health").and_then(|item| Section::quiet(s.cx, item))
+    let at = public.first().map(ToString::to_string).unwrap_or_default();
+    keys.iter().for_each(|key| timeouts.no_effect(key, &format!(" at {at}"), hint));
 }
 
 /// The error for a service whose target is the service of another client.

@@ -109,7 +109,7 @@ pub(super) fn options(
         ports: Vec::new(),
     };
     if options.pass_through && options.need_proxy() {
-        let with = PROXIED.iter().find(|key| s.key(key).is_some());
+        let with = PROXIED.iter().find(|key| s.has(key));
         let with = with.unwrap_or(&"a target over HTTP/2 (h2c://)");
         let bad = BadValue::new(format!("pass_through with {with}, which needs every request"));
         s.bad(PASS_THROUGH, bad.hint("remove one of the two keys"));
@@ -156,9 +156,8 @@ pub(super) fn redirect(s: &Section<'_>) -> Redirects {
     };
     let redirect = s.value("redirect", read).unwrap_or_default();
     if redirect.to.is_some() {
-        for key in OF_TARGET.into_iter().filter(|key| s.key(key).is_some()) {
-            let bad = BadValue::new(format!("`{key}` has no effect: the service redirects alone"));
-            s.bad(key, bad.hint("remove the key"));
+        for key in OF_TARGET {
+            s.no_effect(key, ": the service redirects alone", "remove the key");
         }
     }
     redirect
@@ -171,7 +170,7 @@ fn strip_prefix(s: &Section<'_>) -> Option<String> {
         Err(_) => entry::path(text).map(Some),
     };
     let to = s.value("strip_prefix", read)??;
-    if s.key("path").is_none() {
+    if !s.has("path") {
         let bad = BadValue::new("strip_prefix without `path`, which is what it removes");
         s.bad("strip_prefix", bad.hint("add `path`, or remove the key"));
         return None;
@@ -186,9 +185,8 @@ fn preflight(s: &Section<'_>) -> bool {
             .hint("`pass` lets preflights of browsers through without a password")),
     };
     let passes = s.value("preflight", read).unwrap_or_default();
-    if passes && [BASIC_AUTH, BASIC_AUTH_FILE].iter().all(|key| s.key(key).is_none()) {
-        let bad = BadValue::new("`preflight` has no effect without `basic_auth`");
-        s.bad("preflight", bad.hint("remove the key"));
+    if passes && [BASIC_AUTH, BASIC_AUTH_FILE].iter().all(|key| !s.has(key)) {
+        s.no_effect("preflight", " without `basic_auth`", "remove the key");
     }
     passes
 }
@@ -199,12 +197,10 @@ pub(super) fn fit(s: &Section<'_>, options: &HttpOptions, is_exit: bool, public:
     let other = public.iter().find(|public| !public.is_http());
     if let Some(other) = other {
         let keys = [PASS_THROUGH, REQUESTS].into_iter().chain(PROXIED);
-        let set = keys.filter(|key| s.key(key).is_some() && !(is_exit && *key == BASIC_AUTH));
-        for key in set {
-            let bad = BadValue::new(format!("`{key}` has no effect at {other}"));
+        for key in keys.filter(|key| !(is_exit && *key == BASIC_AUTH)) {
             let hint = "it is for http:// and https:// names: remove the key, or publish the names \
                         as another service";
-            s.bad(key, bad.hint(hint));
+            s.no_effect(key, &format!(" at {other}"), hint);
         }
     }
     let is_https = |public: &Public| matches!(public, Public::Name { kind: NameKind::Https, .. });
@@ -257,9 +253,8 @@ pub(super) fn settle(
         _ if sticky == Sticky::Off => Sticky::Off,
         Some(targets) if !targets.others.is_empty() => Sticky::Target,
         Some(_) if !shared => {
-            let bad = BadValue::new("`sticky` has no effect: there is one target");
             let hint = "remove the key, or name several targets, or add `shared: true`";
-            s.bad("sticky", bad.hint(hint));
+            s.no_effect("sticky", ": there is one target", hint);
             Sticky::Off
         }
         Some(_) | None => Sticky::Client,
@@ -269,11 +264,7 @@ pub(super) fn settle(
 /// Decodes `set` and `remove`.
 fn edits(s: &Section<'_>, key: &str) -> FieldEdits {
     let Some(s) = s.section::<Written>(key) else { return FieldEdits::default() };
-    let removed = s.key("remove").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
-    let edits = FieldEdits {
-        set: set(&s),
-        remove: removed.iter().filter_map(|item| s.cx.value(item, name)).collect(),
-    };
+    let edits = FieldEdits { set: set(&s), remove: s.each("remove", name) };
     for (key, count) in [("set", edits.set.len()), ("remove", edits.remove.len())] {
         if count > EDITS_MAX {
             s.bad(key, BadValue::new(format!("more than {EDITS_MAX} fields")));

@@ -65,10 +65,10 @@ fn entry(s: &Section<'_>, item: &Item) -> Option<(Item, Listen)> {
         (item.clone(), true, None)
     } else {
         let s = Section::open(s.cx, item.clone(), Listen::MAP)?;
-        if s.key("url").is_none() {
+        if !s.has("url") {
             s.missing("url", EXAMPLE);
         }
-        let asks = s.key("client_ca").is_none();
+        let asks = !s.has("client_ca");
         s.value("client_ca", no_client_ca);
         (s.key("url")?, asks, Some(s))
     };
@@ -80,7 +80,7 @@ fn entry(s: &Section<'_>, item: &Item) -> Option<(Item, Listen)> {
     let mux = (endpoint.scheme == Scheme::MUX).then(|| mux(section.as_ref()));
     if let (None, Some(section)) = (&mux, &section) {
         let of_mux = ["default", "silence", "timeouts", "accept_proxy"];
-        for key in of_mux.into_iter().filter(|key| section.key(key).is_some()) {
+        for key in of_mux.into_iter().filter(|key| section.has(key)) {
             let bad = BadValue::new(format!("{}:// takes carriers alone", endpoint.scheme.name));
             section.bad(key, bad.hint("remove the key, or listen on mux://"));
         }
@@ -113,8 +113,8 @@ fn mux(s: Option<&Section<'_>>) -> Mux {
     let silence = s.and_then(|s| s.value("silence", |text| values::ranged(text, SILENCE_RANGE)));
     let times = s.and_then(|s| s.map::<Times>("timeouts", Listen::map("timeouts")));
     let timeouts = times.map(|times| times.streams()).unwrap_or_default();
-    if let Some(s) = s.filter(|s| s.key("default").is_none()) {
-        for key in ["silence", "timeouts"].into_iter().filter(|key| s.key(key).is_some()) {
+    if let Some(s) = s.filter(|s| !s.has("default")) {
+        for key in ["silence", "timeouts"].into_iter().filter(|key| s.has(key)) {
             let bad = BadValue::new(format!("{key} without a default target"));
             s.bad(key, bad.hint("add `default: tcp://127.0.0.1:22`, or remove the key"));
         }
@@ -170,10 +170,10 @@ fn address(s: &Section<'_>, item: &Item, endpoint: &Endpoint, seen: &mut Address
 /// Refuses a listener without TLS if `tls.client_ca` is set. The file requires client certificates,
 /// and this listener would admit clients by their tokens alone.
 fn refuse_plain(s: &Section<'_>, item: &Item, url: &Item, endpoint: &Endpoint) {
-    let shown = match &url.node.kind {
+    let shown = match url.node.text() {
         // The value of a variable may be a secret in the wrong place.
-        Kind::Scalar { text, .. } if text.contains("${") => text.clone(),
-        Kind::Scalar { .. } | Kind::List(_) | Kind::Map(_) => endpoint.to_string(),
+        Some(text) if text.contains("${") => text.to_owned(),
+        Some(_) | None => endpoint.to_string(),
     };
     let scheme = endpoint.scheme.name;
     let text = format!(

@@ -59,7 +59,7 @@ pub(super) fn fit_mode(s: &Section<'_>, listen: Option<&Local>) {
         Local::Unix { address, .. } => address.abstract_name().is_none(),
         Local::Tcp(_) | Local::Udp(_) | Local::Socks5(_) | Local::HttpProxy(_) => false,
     };
-    if s.key("mode").is_some() && !listen.is_none_or(file) {
+    if s.has("mode") && !listen.is_none_or(file) {
         let bad = BadValue::new("only the file of a Unix socket has a mode");
         s.bad("mode", bad.hint("remove it, or listen on unix:///path"));
     }

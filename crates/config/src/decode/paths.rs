@@ -15,9 +15,9 @@ use crate::{BadValue, Host, Over, Proxy, Scheme};
 /// Decodes `servers`, with the settings at the top of the file that apply to each of them.
 pub(super) fn servers(s: &Section<'_>) -> Vec<Path> {
     let own: PathTls = s.map("tls", ClientConfig::map("tls")).unwrap_or_default();
-    let tls = s.key("tls").and_then(|item| Section::quiet(s.cx, item));
+    let tls = s.checked("tls");
     let (headers, proxy) = (fields(s, "headers"), wish(s));
-    let items: Vec<Item> = s.key("servers").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    let items: Vec<Item> = s.one_or_list("servers");
     if items.is_empty() {
         s.missing("servers", "for example [\"tls://example.com:7000\"]");
     }
@@ -108,7 +108,7 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
         (item, None)
     } else {
         let s = Section::open(cx, item, Path::MAP)?;
-        if s.key("url").is_none() {
+        if !s.has("url") {
             s.missing("url", "for example tls://example.com:7000");
         }
         (s.key("url")?, Some(s))
@@ -117,9 +117,9 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
     let own: Option<PathTls> = section.and_then(|s| s.map("tls", Path::map("tls")));
     let PathTls { trust, identity, min_version: wished } =
         own.unwrap_or_else(|| shared.tls.clone());
-    let own = section.and_then(|s| Section::quiet(s.cx, s.key("tls")?));
+    let own = section.and_then(|s| s.checked("tls"));
     let headers = match section {
-        Some(s) if s.key("headers").is_some() => fields(s, "headers"),
+        Some(s) if s.has("headers") => fields(s, "headers"),
         _ => shared.headers.to_vec(),
     };
     let sni = section.and_then(|s| s.value("sni", host_name));
@@ -164,7 +164,7 @@ fn of_udp(
 ) {
     let name = format!("{}://", scheme.name);
     let through = |last| Scheme::list(last, |scheme| scheme.tls && scheme.over == Over::Tcp);
-    if let Some(s) = section.filter(|s| s.key("headers").is_some()) {
+    if let Some(s) = section.filter(|s| s.has("headers")) {
         let bad = BadValue::new(format!("{name} has no request that they could be in"));
         let http = Scheme::list("and", |scheme| scheme.http);
         s.bad("headers", bad.hint(format!("remove them: they are for {http}")));

@@ -15,7 +15,6 @@ use crate::model::Forward;
 use crate::model::{PRIVATE, Service};
 use crate::model::{PeerPath, PeerTls, Private, Proof, Visit, Visitor};
 use crate::section::{Item, Section};
-use crate::yaml::Kind;
 use crate::{BadValue, PrivateService, Target, values};
 
 /// Keys that have no effect without a public address, beside those of HTTP.
@@ -33,13 +32,8 @@ const PUBLIC_KEYS: [&str; 8] = [
 /// Whether `public` has the value of a private service. A list that also has other addresses is an
 /// error.
 pub(super) fn is_private(s: &Section<'_>) -> bool {
-    let Some(item) = s.key("public") else { return false };
-    let items = s.cx.one_or_list(&item);
-    let is_word = |item: &Item| match &item.node.kind {
-        Kind::Scalar { text, .. } => text == PRIVATE,
-        Kind::List(_) | Kind::Map(_) => false,
-    };
-    if !items.iter().any(is_word) {
+    let items = s.one_or_list("public");
+    if !items.iter().any(|item| item.node.text() == Some(PRIVATE)) {
         return false;
     }
     if items.len() > 1 {
@@ -53,21 +47,16 @@ pub(super) fn is_private(s: &Section<'_>) -> bool {
 pub(super) fn private(s: &Section<'_>, is_private: bool) -> Option<Private> {
     let list = s.key("visitors");
     if !is_private {
-        if list.is_some() {
-            let bad = BadValue::new("`visitors` has no effect at a public address");
-            s.bad("visitors", bad.hint("it is for `public: private`; `allow_from` lists networks"));
-        }
-        if s.key("browser").is_some() {
-            let bad = BadValue::new("`browser` has no effect at a public address");
-            s.bad("browser", bad.hint("it is for `public: private`; browsers reach a public name"));
-        }
-        if s.key("visitor_tls").is_some() {
-            let bad = BadValue::new("`visitor_tls` has no effect at a public address");
-            s.bad("visitor_tls", bad.hint("it is for `public: private`"));
+        for (key, hint) in [
+            ("visitors", "it is for `public: private`; `allow_from` lists networks"),
+            ("browser", "it is for `public: private`; browsers reach a public name"),
+            ("visitor_tls", "it is for `public: private`"),
+        ] {
+            s.no_effect(key, " at a public address", hint);
         }
         return None;
     }
-    if s.key("name").is_none() {
+    if !s.has("name") {
         s.missing("name", "the name by which visitors ask for the service, like ssh");
     }
     let Some(list) = list else {
@@ -81,14 +70,13 @@ pub(super) fn private(s: &Section<'_>, is_private: bool) -> Option<Private> {
     }
     let mut seen = BTreeSet::new();
     let tls = peer_tls(s, "visitor_tls", PeerTls::MAP);
-    let has_tls = s.key("visitor_tls").is_some();
+    let has_tls = s.has("visitor_tls");
     let visitors: Vec<_> =
         items.into_iter().filter_map(|item| visitor(s, item, has_tls, &mut seen)).collect();
     if has_tls && !visitors.is_empty() && visitors.iter().all(|one| !one.tokens.is_empty()) {
         let bad = BadValue::new("each visitor has a token, and none shows a certificate");
-        let at = s.key("visitor_tls").map_or_else(|| s.at(), |item| item.at());
         let hint = "remove the token of those who have a certificate, or remove `visitor_tls`";
-        s.cx.warn(at, &s.path("visitor_tls"), bad.hint(hint));
+        s.warn("visitor_tls", bad.hint(hint));
     }
     let browser = s.value("browser", values::switch) == Some(true);
     Some(Private { visitors, tls, browser })
@@ -98,7 +86,7 @@ pub(super) fn private(s: &Section<'_>, is_private: bool) -> Option<Private> {
 /// problem.
 fn peer_tls(s: &Section<'_>, key: &str, map: KeyMap) -> Option<PeerTls> {
     let own = Section::open(s.cx, s.key(key)?, map)?;
-    if own.key("ca").is_none() {
+    if !own.has("ca") {
         own.missing("ca", "the file of the authority that issues the certificates of both clients");
     }
     let identity = credentials::key_pair(&own);
@@ -111,15 +99,9 @@ fn visitor(
     has_tls: bool,
     seen: &mut BTreeSet<NamePattern>,
 ) -> Option<Visitor> {
-    let item = match &item.node.kind {
-        Kind::Scalar { .. } => item.keyed("name"),
-        Kind::List(_) | Kind::Map(_) => item,
-    };
+    let item = if item.node.text().is_some() { item.keyed("name") } else { item };
     let own = Section::open(s.cx, item, Visitor::MAP)?;
-    if own.key("name").is_none() {
-        own.missing("name", "the name of a client, or office-* for several");
-    }
-    let name = own.value("name", |text| {
+    let name = own.required("name", "the name of a client, or office-* for several", |text| {
         let bad = |why: proto::NamePatternError| {
             BadValue::new(format!("`{text}` is no name of a client")).hint(why.to_string())
         };
@@ -127,7 +109,7 @@ fn visitor(
     });
     let tokens = credentials::tokens(&own, 2, credentials::Kept::OrHashed, None);
     let name = name?;
-    if !has_tls && ["token", "token_file"].iter().all(|key| own.key(key).is_none()) {
+    if !has_tls && !has_token(&own) {
         let bad = BadValue::new(format!("the visitor {name} has no token, and cannot visit"));
         let hint = format!(
             "{{ name: {name}, token_file: FILE }}; `tunnel generate token` makes it; or `visitor_tls`"
@@ -145,24 +127,23 @@ fn visitor(
 pub(super) fn fit(s: &Section<'_>, target: Option<&Targets>) -> bool {
     let is_https = matches!(target, Some(Targets::One(Target::Https { .. })));
     for key in PUBLIC_KEYS.into_iter().chain(PROXIED).filter(|key| *key != BASIC_AUTH) {
-        if s.key(key).is_none() || key == "target_tls" && is_https {
+        if key == "target_tls" && is_https {
             continue;
         }
-        let bad = BadValue::new(format!("`{key}` has no effect at a private service"));
         let hint = match key {
             "allow_from" | "deny_from" => "`visitors` says who may visit: remove the key",
             _ => "remove the key: the bytes of visitors go to the target as they are",
         };
-        s.bad(key, bad.hint(hint));
+        s.no_effect(key, " at a private service", hint);
     }
     if let Some(target @ Targets::One(Target::Private(_))) = target {
         s.bad("target", super::fit::of_another(target));
     }
     let is_exit = target.is_some_and(Targets::is_exit);
     // An exit has it for its own visitors.
-    if s.key(BASIC_AUTH).is_some() && !is_exit {
-        let bad = BadValue::new("`basic_auth` has no effect at a private service");
-        s.bad(BASIC_AUTH, bad.hint("`visitors` says who may visit: remove the key"));
+    if !is_exit {
+        let hint = "`visitors` says who may visit: remove the key";
+        s.no_effect(BASIC_AUTH, " at a private service", hint);
     }
     if let Some(target) = target.filter(|target| target.width() > 0) {
         let bad = BadValue::new("a private service has one port, not a range");
@@ -179,9 +160,7 @@ pub(super) fn of_forward(
 ) -> (Option<crate::Token>, Option<PeerTls>, PeerPath) {
     let is_private = matches!(target, Some(Target::Private(_)));
     if !is_private {
-        for key in
-            ["token", "token_file", "tls", "p2p"].into_iter().filter(|key| s.key(key).is_some())
-        {
+        for key in ["token", "token_file", "tls", "p2p"].into_iter().filter(|key| s.has(key)) {
             let bad = BadValue::new(format!("`{key}` is for a target service://CLIENT/SERVICE"));
             s.bad(key, bad.hint("remove the key"));
         }
@@ -193,10 +172,13 @@ pub(super) fn of_forward(
     (token, tls, s.parse("p2p").unwrap_or_default())
 }
 
+fn has_token(s: &Section<'_>) -> bool {
+    s.has("token") || s.has("token_file")
+}
+
 /// Reports a token that is set in addition to certificates.
 fn both(s: &Section<'_>) {
-    let has_token = ["token", "token_file"].iter().any(|key| s.key(key).is_some());
-    if has_token && s.key("tls").is_some() {
+    if has_token(s) && s.has("tls") {
         let bad = BadValue::new("a token and certificates together");
         s.bad("tls", bad.hint("keep what the client of the service demands of this client"));
     }
@@ -204,23 +186,19 @@ fn both(s: &Section<'_>) {
 
 /// Decodes `visits`: the tokens for private services of other clients.
 pub(super) fn visits(s: &Section<'_>, forwards: &[Forward]) -> Vec<Visit> {
-    let items = s.key("visits").map(|item| s.cx.list(&item)).unwrap_or_default();
     let mut seen = BTreeSet::new();
     let of_forwards = forwards.iter().filter_map(Forward::private);
     let mut names: BTreeMap<String, PrivateService> =
         of_forwards.map(|service| (service.asked_name(), service.clone())).collect();
     let visit = |item: Item| {
         let own = Section::open(s.cx, item, Visit::MAP)?;
-        if own.key("service").is_none() {
-            own.missing("service", "the client and its service: home/ssh");
-        }
-        let service = own.parse::<PrivateService>("service");
-        let wanted = own.key("tls").is_none().then_some(TOKEN_WANTED);
+        let service = own.required("service", "the client and its service: home/ssh", str::parse);
+        let wanted = (!own.has("tls")).then_some(TOKEN_WANTED);
         let token = credentials::tokens(&own, 1, credentials::Kept::Plain, wanted).pop();
         let tls = peer_tls(&own, "tls", PeerTls::MAP);
         both(&own);
         let p2p = own.parse("p2p").unwrap_or_default();
-        let service = service?;
+        let service: PrivateService = service?;
         if !seen.insert(service.clone()) {
             let bad = BadValue::new(format!("a second entry for {service}"));
             own.bad("service", bad.hint("keep one of them"));
@@ -236,7 +214,7 @@ pub(super) fn visits(s: &Section<'_>, forwards: &[Forward]) -> Vec<Visit> {
         let proof = token.map(Proof::Token).or_else(|| tls.map(Proof::Certificate))?;
         Some(Visit { service, proof, p2p })
     };
-    items.into_iter().filter_map(visit).collect()
+    s.list("visits").into_iter().filter_map(visit).collect()
 }
 
 /// The hint for a missing token of a visit.
@@ -257,8 +235,7 @@ pub(super) fn check(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]) {
         if !has_token(service) && reported.insert(service) {
             let bad = BadValue::new(format!("there is no token for service://{service}"));
             let hint = "add `token`, `token_file` or `tls` to the forward, or an entry to `visits`";
-            let at = s.key("forwards").map_or_else(|| s.at(), |item| item.at());
-            s.cx.warn(at, &s.path("forwards"), bad.hint(hint));
+            s.warn("forwards", bad.hint(hint));
         }
     }
 }
@@ -283,8 +260,7 @@ pub(super) fn check_ways(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]
         let bad = BadValue::new(format!(
             "`p2p: {p2p}` has no effect for service://{service}, where `{way}` of another entry counts"
         ));
-        let at = s.key(key).map_or_else(|| s.at(), |item| item.at());
-        s.cx.warn(at, &s.path(key), bad.hint("give all entries for a service the same `p2p`"));
+        s.warn(key, bad.hint("give all entries for a service the same `p2p`"));
     }
 }
 

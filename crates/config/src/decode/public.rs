@@ -59,7 +59,7 @@ impl Address {
 
 /// Decodes `public`. An entry with a problem becomes `None`.
 pub(super) fn entries(s: &Section<'_>) -> Vec<Option<Address>> {
-    let items = s.key("public").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    let items = s.one_or_list("public");
     if items.is_empty() {
         s.missing(
             "public",

@@ -54,13 +54,8 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         visit::nobody_announces(cx, s.at());
     }
     let mut names = BTreeSet::new();
-    let items = s.key("clients").map(|item| cx.list(&item)).unwrap_or_default();
-    let clients: Vec<_> = items
-        .into_iter()
-        .filter_map(|item| {
-            client(cx, item, (public_bind, CLIENT_PORTS), by_certificate, &mut names)
-        })
-        .collect();
+    let client = |item| client(cx, item, (public_bind, CLIENT_PORTS), by_certificate, &mut names);
+    let clients: Vec<_> = s.list("clients").into_iter().filter_map(client).collect();
     let auth = auth::auth(&s);
     let any_client = any_client(&s, public_bind, &listen);
     let known = clients.iter().map(|client| &client.rights).chain(&any_client);
@@ -127,17 +122,12 @@ fn client(
     names: &mut BTreeSet<String>,
 ) -> Option<ClientGrant> {
     let s = Section::open(cx, item, ClientGrant::MAP)?;
-    if s.key("name").is_none() {
-        s.missing("name", "the name the client gives in its own file");
-    }
-    let name = s.value("name", values::name);
+    let name = s.required("name", "the name the client gives in its own file", values::name);
     if let Some(name) = &name
         && !names.insert(name.clone())
     {
-        s.bad(
-            "name",
-            BadValue::new(format!("a second client named {name}")).hint("names are unique"),
-        );
+        let bad = BadValue::new(format!("a second client named {name}"));
+        s.bad("name", bad.hint("names are unique"));
     }
     let without = (!by_certificate).then_some(credentials::TOKEN_WANTED);
     let tokens = credentials::tokens(&s, 2, credentials::Kept::OrHashed, without);

@@ -24,7 +24,7 @@ use crate::model::{Service, VisitorLists};
 use crate::names::service_name;
 use crate::section::FromSection as _;
 use crate::section::{Cx, Item, Section};
-use crate::yaml::{At, Kind};
+use crate::yaml::At;
 use crate::{BadValue, Over, values};
 
 /// The public address of a short form that gives none: the server chooses the port.
@@ -75,10 +75,7 @@ struct Seen {
 /// The long form of an entry: `10080=3000` has the keys `public` and `target`, and `3000` is a
 /// target at any public port.
 pub(crate) fn long(item: Item) -> Item {
-    let any = match &item.node.kind {
-        Kind::Scalar { text, .. } if is_udp(text) => ANY_UDP,
-        Kind::Scalar { .. } | Kind::List(_) | Kind::Map(_) => ANY,
-    };
+    let any = if item.node.text().is_some_and(is_udp) { ANY_UDP } else { ANY };
     item.long("public", Some(any))
 }
 
@@ -113,7 +110,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let private = private::private(&s, is_private);
     let target_tls = target_tls::target_tls(&s, target);
     let files = files::files(&s);
-    let nameless = s.key("name").is_none();
+    let nameless = !s.has("name");
     let is_exit = target.is_some_and(Targets::is_exit);
     let protocol = target.map(Targets::protocol).unwrap_or_default();
     let read = http::options(&s, &written, is_exit, redirect, protocol);

@@ -59,10 +59,8 @@ pub(super) fn listed(s: &Section<'_>, item: &Item, parse: Parse) -> Option<Liste
 }
 
 fn weighted(own: &Section<'_>, parse: Parse) -> (Option<Targets>, u16) {
-    if own.key("url").is_none() {
-        own.missing("url", "for example tcp://127.0.0.1:22");
-    }
-    (own.value("url", parse), own.value("weight", weight).unwrap_or(1))
+    let target = own.required("url", "for example tcp://127.0.0.1:22", parse);
+    (target, own.value("weight", weight).unwrap_or(1))
 }
 
 fn weight(text: &str) -> Result<u16, BadValue> {
@@ -130,8 +128,8 @@ fn class(target: &Targets) -> Option<u8> {
 /// Reports `balance` where one target serves all visitors. `of`: the targets, if they were decoded.
 /// `shared`: visitors are also distributed to several clients.
 pub(super) fn fit(s: &Section<'_>, of: Option<&Listed>, shared: bool) {
-    if !shared && s.key("balance").is_some() && of.is_some_and(|of| of.others.is_empty()) {
-        let bad = BadValue::new("`balance` has no effect: there is one target");
-        s.bad("balance", bad.hint("remove the key, or name several targets"));
+    if !shared && of.is_some_and(|of| of.others.is_empty()) {
+        let why = ": there is one target";
+        s.no_effect("balance", why, "remove the key, or name several targets");
     }
 }

@@ -125,7 +125,7 @@ pub(super) fn target_by(
     parse: Parse,
 ) -> Option<Listed> {
     if let Some(to) = redirect {
-        if s.key("target").is_some() {
+        if s.has("target") {
             let bad =
                 BadValue::new(format!("a service that redirects to {} has no target", to.as_str()));
             s.bad("target", bad.hint("remove `target` or `redirect`"));

@@ -50,10 +50,7 @@ fn name(item: &Node) -> Option<(&str, &str)> {
     let Kind::Map(entries) = &item.kind else { return None };
     NAMES.iter().find_map(|key| {
         let entry = entries.iter().find(|entry| entry.key == *key)?;
-        match &entry.value.kind {
-            Kind::Scalar { text, .. } => Some((entry.key.as_str(), text.as_str())),
-            Kind::List(_) | Kind::Map(_) => None,
-        }
+        Some((entry.key.as_str(), entry.value.text()?))
     })
 }
 

@@ -101,8 +101,7 @@ pub fn list_text(
     let root = parse(file, text).map_err(EditError::File)?;
     let escaped = what.replace("${", "$${");
     let items = child(&root, key).map(|node| items(&node)).unwrap_or_default();
-    let is_it =
-        |node: &Rc<Node>| matches!(&node.kind, Kind::Scalar { text, .. } if *text == escaped);
+    let is_it = |node: &Rc<Node>| node.text() == Some(&escaped);
     let operation = match (items.iter().position(is_it), is_in) {
         (Some(n), false) => Operation { path: format!("/{key}/{n}"), action: Action::Remove },
         (None, true) => append(key, !items.is_empty(), Value::Text(escaped)),
@@ -131,10 +130,8 @@ struct Entries {
 
 impl Entries {
     fn services(root: &Rc<Node>) -> Self {
-        let prefix = child(root, "id_prefix").and_then(|node| match &node.kind {
-            Kind::Scalar { text, .. } if !node.is_null() => Some(text.clone()),
-            Kind::Scalar { .. } | Kind::List(_) | Kind::Map(_) => None,
-        });
+        let prefix = child(root, "id_prefix").filter(|node| !node.is_null());
+        let prefix = prefix.and_then(|node| node.text().map(str::to_owned));
         let of = prefix.clone();
         Self::new(root, "services", prefix, move |cx, item| Lists {
             services: crate::decode::services_of(cx, item, of.as_deref()),

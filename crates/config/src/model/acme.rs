@@ -154,7 +154,7 @@ pub(crate) fn check(s: &Section<'_>, acme: Acme) -> Option<Acme> {
         s.bad("on_demand", bad.hint("remove one of `on_demand` and `dns`"));
     }
     // A map with a problem has no value.
-    let is_wrong = |key, is_none| s.key(key).is_some() && is_none;
+    let is_wrong = |key, is_none| s.has(key) && is_none;
     if is_wrong("eab", acme.eab.is_none()) || is_wrong("dns", acme.dns.is_none()) {
         return None;
     }

@@ -135,19 +135,13 @@ pub(crate) fn read_token(s: &Section<'_>, _: &str) -> Option<Token> {
 
 /// Checks the tokens together, and warns of an address without TLS.
 pub(crate) fn admin(s: &Section<'_>, admin: Admin) -> Option<Admin> {
-    if let Some(item) = s.key("listen")
-        && !admin.listen.ip().is_loopback()
-    {
+    if s.has("listen") && !admin.listen.ip().is_loopback() {
         let bad = BadValue::new("no TLS on an address others can reach");
-        s.cx.warn(
-            item.at(),
-            &item.path,
-            bad.hint("bind 127.0.0.1, or put a proxy with TLS in front"),
-        );
+        s.warn("listen", bad.hint("bind 127.0.0.1, or put a proxy with TLS in front"));
     }
     if admin.read_token.as_ref().is_some_and(|read| is_same(&admin.token, read)) {
         let [inline, file] = READ_KEYS;
-        let key = if s.key(inline).is_some() { inline } else { file };
+        let key = if s.has(inline) { inline } else { file };
         let bad = BadValue::new("the same token as `admin.token`, which permits everything");
         s.bad(key, bad.hint(MAKE_TOKEN));
     }

@@ -103,7 +103,7 @@ fn datagrams(health: &Section<'_>) -> Option<DatagramCheck> {
     let own: OwnDatagrams = health.map("udp", Check::map("udp"))?;
     if own.expect.is_none()
         && let Some(udp) = Section::quiet(health.cx, item)
-        && udp.key("expect").is_some()
+        && udp.has("expect")
     {
         return None;
     }

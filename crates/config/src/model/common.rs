@@ -193,9 +193,7 @@ pub(crate) struct CommonParts {
 
 /// Decodes the maps, and checks the role of the file.
 pub(crate) fn parts(s: &Section<'_>) -> Option<CommonParts> {
-    if s.key("type").is_some() {
-        s.value("type", |text| of_type(text, s.role()));
-    }
+    s.value("type", |text| of_type(text, s.role()));
     let window: Option<Window> = s.map_or_empty("window", Common::map("window"));
     // The files are known at the end.
     let watched = Vec::new();
@@ -216,15 +214,13 @@ pub(crate) fn interval(text: &str) -> Result<Span, BadValue> {
 
 /// Warns of a collector that probably speaks another protocol, or is reached without TLS.
 pub(crate) fn otlp(s: &Section<'_>, otlp: Otlp) -> Option<Otlp> {
-    let item = s.key("endpoint")?;
-    let doubt = |bad| s.cx.warn(item.at(), &item.path, bad);
     if otlp.collector.port == GRPC {
         let bad = BadValue::new("at 4317 collectors speak gRPC, and this is OTLP over HTTP");
-        doubt(bad.hint("mostly at 4318"));
+        s.warn("endpoint", bad.hint("mostly at 4318"));
     }
     if !otlp.collector.host.is_loopback() {
         let bad = BadValue::new("no TLS on the way to the collector");
-        doubt(bad.hint("a collector on this machine can speak TLS to others"));
+        s.warn("endpoint", bad.hint("a collector on this machine can speak TLS to others"));
     }
     Some(otlp)
 }

@@ -130,12 +130,12 @@ fn check(text: &str, kept: Kept) -> Result<Secret, BadValue> {
 pub(crate) fn key_pair(s: &Section<'_>) -> Option<KeyPair> {
     match (values::path(s, "cert"), values::path(s, "key")) {
         (Some(cert), Some(key)) => Some(KeyPair { cert, key }),
-        (Some(_), None) if s.key("key").is_none() => {
+        (Some(_), None) if !s.has("key") => {
             let bad = BadValue::new("a certificate without its key");
             s.bad("cert", bad.hint("add `key:` or `--key`"));
             None
         }
-        (None, Some(_)) if s.key("cert").is_none() => {
+        (None, Some(_)) if !s.has("cert") => {
             let bad = BadValue::new("a key without its certificate");
             s.bad("key", bad.hint("add `cert:` or `--cert`"));
             None

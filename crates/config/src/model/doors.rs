@@ -175,7 +175,7 @@ const IDLE_MOST: Duration = Duration::from_secs(86_400);
 
 /// Checks the page for browsers, which needs names of its own.
 pub(crate) fn http(s: &Section<'_>, http: Http) -> Option<Http> {
-    if http.browser && s.key("domain").is_none() {
+    if http.browser && !s.has("domain") {
         let bad = BadValue::new("the page for browsers needs names of its own");
         let hint = "add domain: example.com; the page is at visit.example.com, and each service at a \
                     name below example.com";
@@ -252,13 +252,13 @@ fn address(text: &str, example: &str) -> Result<SocketAddr, BadValue> {
 
 /// Decodes `certificates`.
 pub(crate) fn certificates(s: &Section<'_>, key: &str) -> Vec<KeyPair> {
-    let pairs = s.key(key).map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    let pairs = s.one_or_list(key);
     pairs.into_iter().filter_map(|item| certificate(s, item)).collect()
 }
 
 fn certificate(s: &Section<'_>, item: Item) -> Option<KeyPair> {
     let s = Section::open(s.cx, item, KeyPair::MAP)?;
-    if s.key("cert").is_none() && s.key("key").is_none() {
+    if !s.has("cert") && !s.has("key") {
         s.missing("cert", "the file with the chain, and `key` with its key");
     }
     credentials::key_pair(&s)

@@ -231,10 +231,10 @@ fn preset(text: &str) -> Result<KcpPreset, BadValue> {
 
 /// Decodes `congestion` and `rate`, which exclude each other.
 fn congestion(s: &Section<'_>) -> Option<KcpCongestion> {
-    if s.key("rate").is_none() {
+    if !s.has("rate") {
         return s.value("congestion", named);
     }
-    if s.key("congestion").is_some() {
+    if s.has("congestion") {
         let bad = BadValue::new("a fixed rate takes the place of `congestion`");
         s.bad("rate", bad.hint("remove one of them"));
     }

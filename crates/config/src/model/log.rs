@@ -143,13 +143,13 @@ struct RequestKeys {
 
 fn log(s: &Section<'_>) -> Option<Log> {
     let format = s.parse("format").unwrap_or_default();
-    if format == LogFormat::Journald && s.key("file").is_some() {
+    if format == LogFormat::Journald && s.has("file") {
         let bad = BadValue::new("with `format: journald` the log goes to the journal");
         s.bad("file", bad.hint("leave `file` out, or say `format: text`"));
     }
     let rotate: Rotate = s.map_or_empty("rotate", Log::map("rotate"))?;
-    let has_file = ["file", "requests"].iter().any(|key| s.key(key).is_some());
-    if s.key("rotate").is_some() && !has_file && access_switch(s) != Some(None) {
+    let has_file = ["file", "requests"].iter().any(|key| s.has(key));
+    if s.has("rotate") && !has_file && access_switch(s) != Some(None) {
         s.bad("rotate", BadValue::new("there is no `file` to rotate").hint("add `file: …`"));
     }
     let rotated = |path| LogFile { path, size: rotate.size, keep: rotate.keep };
@@ -178,7 +178,7 @@ fn access_switch(s: &Section<'_>) -> Option<Option<bool>> {
 /// The file of `access`.
 fn access_file(s: &Section<'_>) -> Option<PathBuf> {
     let path = values::path(s, "access")?;
-    if s.key("file").is_some() && values::path(s, "file").as_ref() == Some(&path) {
+    if s.has("file") && values::path(s, "file").as_ref() == Some(&path) {
         let bad = BadValue::new("the same file as `file`");
         s.bad("access", bad.hint("`access: true` writes into the log"));
     }

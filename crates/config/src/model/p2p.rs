@@ -118,7 +118,7 @@ pub(crate) struct Candidates {
 
 /// Decodes `candidates`. Without the key, peers learn all kinds.
 pub(crate) fn candidates(s: &Section<'_>) -> Option<Candidates> {
-    if s.key("candidates").is_none() {
+    if !s.has("candidates") {
         return Some(Candidates { host: true, mapped: true, reflexive: true });
     }
     let kinds = s.each("candidates", kind);

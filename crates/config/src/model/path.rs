@@ -110,10 +110,10 @@ pub(crate) fn verification(s: &Section<'_>) -> Option<Verified> {
 
 /// Decodes `pin` and `ca`.
 pub(crate) fn trust(s: &Section<'_>) -> Trust {
-    let pins = s.key("pin").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    let pins = s.one_or_list("pin");
     let pins: Vec<String> = pins.iter().filter_map(|item| s.cx.value(item, pin)).collect();
     let ca = values::path(s, "ca");
-    if s.key("pin").is_some() && ca.is_some() {
+    if s.has("pin") && ca.is_some() {
         s.bad(
             "ca",
             BadValue::new("pin and ca together").hint("a pin needs no authority: keep one of them"),
