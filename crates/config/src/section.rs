@@ -11,11 +11,10 @@ use std::str::FromStr;
 
 use crate::key_table::{KeyMap, KeyPlace, KeyTable};
 use crate::problem::{shown, shown_hint, unknown};
-use crate::secrecy;
 use crate::secrets::url::without_userinfo;
 use crate::taken::Addresses;
 use crate::yaml::{At, Entry, Kind, Node};
-use crate::{BadValue, Problem, Role};
+use crate::{BadValue, Problem, Role, secrecy};
 
 /// The largest number of reported problems, and of warnings. A wrong kind of file would otherwise
 /// cause thousands.

@@ -1,10 +1,8 @@
 //! The error for a user who may not command a daemon: the inaccessible path, and its owner.
 
-use std::fmt;
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
 
 /// A control socket, or a folder that may hold a control socket, to which this user has no access.
 #[derive(Clone, Debug, PartialEq, Eq)]

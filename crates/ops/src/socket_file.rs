@@ -2,12 +2,11 @@
 //! connect. A file that a crash left behind is replaced, but never the file of a living process.
 //! The file is removed at the end.
 
-use std::fs;
-use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use rustix::fs::{Mode, chmod};
 use rustix::io::Errno;

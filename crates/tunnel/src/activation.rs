@@ -1,11 +1,10 @@
 //! Sockets of the service manager: descriptors from 3 on at the start (socket activation,
 //! sd_listen_fds(3)), and the store in which it keeps sockets across a crash (`FDSTORE=1`).
 
-use std::env;
 use std::os::fd::{OwnedFd, RawFd};
-use std::process;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use std::{env, process};
 
 use net::handover;
 use net::inherited::{self, Inherited, Place};

@@ -5,12 +5,11 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use ops::WrongConfig;
 use ops::clients::{HOLD_PAGE_MAX, HoldOrder, LimitOrder, render, render_details};
 use ops::command::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient};
 use ops::enrol::Order;
-use ops::qr;
 use ops::term::{self, Screen};
+use ops::{WrongConfig, qr};
 
 use crate::cli::{ClientsArgs, ClientsCommand, EnrollArgs, HoldArgs, LimitArgs, RightsArgs, Which};
 use crate::instances::ask;

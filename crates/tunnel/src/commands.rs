@@ -15,18 +15,17 @@ use ops::{Loaded, Role, Serving, term};
 use crate::alone::Alone;
 use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ProxyArgs, Sample, ServerArgs};
 use crate::daemon::{self, Frame};
-use crate::enroll::{Kept, NOBODY};
+use crate::enroll::{self, Kept, NOBODY};
 use crate::first_start::{self, Invitation};
-use crate::generate::Order;
+use crate::generate::{self, Order};
 use crate::input::{absolute, key_exposure};
-use crate::load;
 use crate::runtime::slow_runtime;
-use crate::upgrade::Binary;
+use crate::upgrade::{self, Binary};
 use crate::whereabouts::{client_instance, control};
 use crate::{
-    activation, check, clients, connect, console, cores, demo, enroll, found, generate, importing,
-    inherit, install, instances, measure, nat, own, published, requests, service_options, set_up,
-    share, supervise, targets, upgrade, visits,
+    activation, check, clients, connect, console, cores, demo, found, importing, inherit, install,
+    instances, load, measure, nat, own, published, requests, service_options, set_up, share,
+    supervise, targets, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is invalid.

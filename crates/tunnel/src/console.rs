@@ -6,10 +6,9 @@ use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use ops::ConsoleLink;
 use ops::command::OpenConsole;
 use ops::state::{Places, check_private, create_private, write_private};
-use ops::term;
+use ops::{ConsoleLink, term};
 use rustix::process::geteuid;
 
 use crate::cli::ConsoleArgs;

@@ -1,9 +1,8 @@
 //! A configuration file on this machine: its text, the folder to which its paths are relative, and
 //! the positions of its problems.
 
-use std::env;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{env, io};
 
 use config::secrets::{Held, Holds, Secrets, stands_in};
 use config::{Problem, Role, Sources, Text, Token};

@@ -3,9 +3,8 @@
 //! configuration at each load.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::Context;
 use config::edit::{list_text, publish, unpublish};

@@ -1,14 +1,13 @@
 //! The set-up page of `tunnel server` and `tunnel client` without a file and without flags, in a
 //! terminal: the file that it writes, and how the daemon continues with it.
 
-use std::env;
-use std::fs;
 use std::io::{self, IsTerminal, Write as _, stdin, stdout};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::{env, fs};
 
 use admin::SetUpPage;
 use anyhow::{Context, bail};
@@ -20,12 +19,10 @@ use ops::{Life, Role, WrongConfig, term};
 use zeroize::Zeroizing;
 
 use crate::cli::{ClientArgs, DaemonArgs, ServerArgs};
-use crate::enroll;
 use crate::first_start::{self, Invitation, NAME};
-use crate::found;
 use crate::input::absolute;
-use crate::load;
 use crate::quoted::quoted;
+use crate::{enroll, found, load};
 
 /// The first port of a web console, and the number of ports that are tried.
 const CONSOLE: u16 = 7070;

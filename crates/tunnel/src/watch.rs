@@ -2,11 +2,10 @@
 //! edited configuration. The files are compared every few seconds. This works on every file system,
 //! and with symbolic links that change to another folder.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 /// Interval of the checks.
 pub(crate) const LOOK: Duration = Duration::from_secs(2);

@@ -10,9 +10,8 @@ use axum::extract::Request;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use sha2::{Digest, Sha256};
-
 use files::FILES;
+use sha2::{Digest, Sha256};
 
 use crate::answer::problem;
 

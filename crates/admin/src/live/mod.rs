@@ -20,13 +20,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use board::Board;
+use history::{Bytes, History, Rate, Shown, Sum, TOTAL, rate};
 use ops::command::PATIENCE;
 use ops::{Carried, Cursor, Daemon};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
-
-use board::Board;
-use history::{Bytes, History, Rate, Shown, Sum, TOTAL, rate};
 
 pub(crate) use lines::{Topics, answer};
 

@@ -2,8 +2,7 @@
 
 use crate::key_table::KeyTable as _;
 use crate::model::credentials::fields;
-use crate::model::{Auth, HttpAuth, ServerConfig};
-use crate::model::{Path, PathTls};
+use crate::model::{Auth, HttpAuth, Path, PathTls, ServerConfig};
 use crate::section::Section;
 use crate::{BadValue, Endpoint, Span, values};
 

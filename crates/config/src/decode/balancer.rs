@@ -1,7 +1,5 @@
 //! Decodes proxy.yaml.
 
-use super::local;
-use crate::model::{credentials, entry, times};
 use std::collections::BTreeSet;
 use std::iter;
 use std::net::{IpAddr, Ipv6Addr};
@@ -9,22 +7,19 @@ use std::time::Duration;
 
 use proto::control::{SERVICES_MAX, ServiceTerms};
 
-use super::local::Listeners;
-use super::spread::Listed;
+use super::local::{self, Listeners};
+use super::spread::{self, Listed};
 use super::target::{self, Targets, parse_of_proxy};
-use super::{broadcast, fit, spread, target_tls, visit};
+use super::{broadcast, fit, target_tls, visit};
 use crate::address::{Kind, Ports, Role, unix};
 use crate::key_table::{KeyMap, KeyPlace, KeyTable as _};
 use crate::lists::publishes_admin;
-use crate::model::Admin;
-use crate::model::Common;
-use crate::model::DialOptions;
-use crate::model::KeyPair;
-use crate::model::Public;
 use crate::model::limits::limits;
-use crate::model::times::Times;
-use crate::model::{Balancer, ProxyConfig};
-use crate::model::{Exit, Files, Service};
+use crate::model::times::{self, Times};
+use crate::model::{
+    Admin, Balancer, Common, DialOptions, Exit, Files, KeyPair, ProxyConfig, Public, Service,
+    credentials, entry,
+};
 use crate::section::{Cx, Item, Section};
 use crate::{BadValue, Host, Local, LocalAddr, Net, Over, Span, Target, values};
 

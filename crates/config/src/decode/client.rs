@@ -1,25 +1,19 @@
 //! Decodes client.yaml.
 
-use super::local;
-use crate::Kept;
-use crate::model::{Common, credentials, entry};
 use proto::control::ServiceTerms;
 
-use super::local::Listeners;
-use super::{broadcast, exit, paths};
-use super::{private, service, target, visit};
+use super::local::{self, Listeners};
+use super::{broadcast, exit, paths, private, service, target, visit};
 use crate::address::{HTTP_PROXY, SOCKS5, local};
 use crate::key_table::{KeyMap, KeyPlace, KeyTable as _};
 use crate::lists::{open_to_all, publishes_admin};
-use crate::model::Forward;
-use crate::model::Path;
 use crate::model::client::Retry;
 use crate::model::limits::limits;
 use crate::model::times::Times;
-use crate::model::{ClientConfig, KeptLists};
+use crate::model::{ClientConfig, Common, Forward, KeptLists, Path, credentials, entry};
 use crate::section::{Cx, Item, Section};
 use crate::yaml::At;
-use crate::{BadValue, Lists, Local, Net, Over, Target, values};
+use crate::{BadValue, Kept, Lists, Local, Net, Over, Target, values};
 
 /// The largest number of exits for any visitor that are reported. Finding the position of each
 /// reads the whole list.

@@ -2,8 +2,7 @@
 
 use crate::BadValue;
 use crate::key_table::KeyTable as _;
-use crate::model::{Http, TlsRoutes};
-use crate::model::{Listen, ServerConfig};
+use crate::model::{Http, Listen, ServerConfig, TlsRoutes};
 use crate::section::Section;
 
 /// Decodes both sections, and compares their ports with the other listeners.

@@ -2,13 +2,12 @@
 //! they may reach (`allow`). Services with an exit as their target and forwards that are proxies
 //! have these settings.
 
-use crate::ForwardRight;
 use proto::{CREDENTIALS_MAX, HttpOptions};
 
 use crate::htpasswd::is_hashed;
 use crate::model::Exit;
 use crate::section::Section;
-use crate::{BadValue, ForwardRights, Secret};
+use crate::{BadValue, ForwardRight, ForwardRights, Secret};
 
 /// Longest user and longest password in bytes (RFC 1929 section 2).
 const PART_MAX: usize = 255;

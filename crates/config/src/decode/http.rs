@@ -1,7 +1,5 @@
 //! The options of a service by HTTP name.
 
-use crate::htpasswd::check;
-use crate::model::entry;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -12,10 +10,9 @@ use proto::{
 };
 
 use super::spread::Listed;
-use crate::htpasswd::{check_password, htpasswd, is_hashed};
-use crate::model::Public;
-use crate::model::UserFile;
-use crate::model::entry::Written;
+use crate::htpasswd::{check, check_password, htpasswd, is_hashed};
+use crate::model::entry::{self, Written};
+use crate::model::{Public, UserFile};
 use crate::section::{Item, Reading, Section};
 use crate::yaml::Kind;
 use crate::{BadValue, NameKind, secrecy, values};

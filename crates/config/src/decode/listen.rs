@@ -5,9 +5,8 @@ use std::ops::RangeInclusive;
 
 use super::target::parse_target;
 use crate::key_table::KeyTable as _;
-use crate::model::Mux;
 use crate::model::times::Times;
-use crate::model::{Listen, ServerTls};
+use crate::model::{Listen, Mux, ServerTls};
 use crate::section::{Item, Section};
 use crate::taken::{Addresses, Bind, Clash};
 use crate::yaml::{At, Kind};

@@ -2,15 +2,11 @@
 
 use crate::endpoint::server_url;
 use crate::key_table::KeyTable as _;
-use crate::model::ClientConfig;
-use crate::model::Field;
-use crate::model::TlsVersion;
 use crate::model::credentials::fields;
-use crate::model::{Path, PathTls};
-use crate::proxy;
+use crate::model::{ClientConfig, Field, Path, PathTls, TlsVersion};
 use crate::section::{Cx, Item, Section};
 use crate::yaml::Kind;
-use crate::{BadValue, Host, Over, Proxy, Scheme};
+use crate::{BadValue, Host, Over, Proxy, Scheme, proxy};
 
 /// Decodes `servers`, with the settings at the top of the file that apply to each of them.
 pub(super) fn servers(s: &Section<'_>) -> Vec<Path> {

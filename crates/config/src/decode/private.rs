@@ -1,8 +1,6 @@
 //! Private services: `public: private` with `visitors` on the side that has the service, and the
 //! tokens and `p2p` on the visiting side.
 
-use crate::key_table::KeyMap;
-use crate::model::credentials;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::NamePattern;
@@ -10,10 +8,10 @@ use proto::control::VISITORS_MAX;
 
 use super::http::{BASIC_AUTH, PROXIED};
 use super::target::Targets;
-use crate::key_table::KeyTable as _;
-use crate::model::Forward;
-use crate::model::{PRIVATE, Service};
-use crate::model::{PeerPath, PeerTls, Private, Proof, Visit, Visitor};
+use crate::key_table::{KeyMap, KeyTable as _};
+use crate::model::{
+    Forward, PRIVATE, PeerPath, PeerTls, Private, Proof, Service, Visit, Visitor, credentials,
+};
 use crate::section::{Item, Section};
 use crate::{BadValue, PrivateService, Target, values};
 

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::model::Public;
-use crate::model::Service;
+use crate::model::{Public, Service};
 use crate::section::{Cx, Item, Section};
 use crate::{BadValue, NameKind};
 

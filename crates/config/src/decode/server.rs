@@ -1,17 +1,16 @@
 //! Decodes server.yaml.
 
-use crate::model::{Common, credentials, entry};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::{auth, doors, listen, visit};
 use crate::endpoint::{NO_ZONE, no_zone, port};
 use crate::key_table::{KeyMap, KeyPlace, KeyTable};
-use crate::model::VisitRights;
 use crate::model::limits::limits;
-use crate::model::{AcceptProxy, AnyClient, ClientGrant, Listen, Rights, ServerConfig, ServerTls};
-use crate::model::{Http, TlsRoutes};
-use crate::model::{ServerP2p, ServerWebrtc};
+use crate::model::{
+    AcceptProxy, AnyClient, ClientGrant, Common, Http, Listen, Rights, ServerConfig, ServerP2p,
+    ServerTls, ServerWebrtc, TlsRoutes, VisitRights, credentials, entry,
+};
 use crate::public_url::PublicUrl;
 use crate::section::{Cx, Item, Section};
 use crate::yaml::Kind;

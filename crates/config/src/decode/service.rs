@@ -1,29 +1,21 @@
 //! `services`: the published services of a client, with ranges expanded. Each check uses only the
 //! values that it needs, so a bad target does not hide a port that is published twice.
 
-use super::http;
-use super::public::ports;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::TargetProtocol;
 use proto::control::{SERVICES_MAX, ServiceTerms};
 use proto::greeting::NAME_MAX;
 
-use super::public::publish;
-use super::public::{Published, entries};
-use super::target::target;
-use super::target::{Targets, parse_target};
-use super::{broadcast, exit, files, private};
-use super::{fit, redirects, spread, target_tls};
+use super::public::{Published, entries, ports, publish};
+use super::target::{Targets, parse_target, target};
+use super::{broadcast, exit, files, fit, http, private, redirects, spread, target_tls};
 use crate::key_table::KeyTable as _;
 use crate::lists::PUBLISHED_MAX;
-use crate::model::ClientConfig;
-use crate::model::Public;
 use crate::model::entry::Written;
-use crate::model::{Service, VisitorLists};
+use crate::model::{ClientConfig, Public, Service, VisitorLists};
 use crate::names::service_name;
-use crate::section::FromSection as _;
-use crate::section::{Cx, Item, Section};
+use crate::section::{Cx, FromSection as _, Item, Section};
 use crate::yaml::At;
 use crate::{BadValue, Over, values};
 

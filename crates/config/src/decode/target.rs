@@ -1,17 +1,15 @@
 //! `target`: what a service or a forward dials, possibly a range of ports.
 
-use crate::yaml;
 use std::net::Ipv6Addr;
 
 use proto::{Redirect, ScopedAddr, TargetProtocol};
 
-use super::spread::Listed;
-use super::spread::listed;
+use super::spread::{Listed, listed};
 use crate::address::{HTTP_PROXY, Kind, Ports, Role, SOCKS5, directory, unix};
 use crate::endpoint::split;
 use crate::model::Public;
 use crate::section::Section;
-use crate::{BadValue, Host, Over, Target};
+use crate::{BadValue, Host, Over, Target, yaml};
 
 /// The value of `target`.
 #[derive(Debug)]

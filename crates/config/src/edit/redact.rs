@@ -2,12 +2,11 @@
 //! unless its key is known not to hold a secret.
 
 use super::value::Value;
-use crate::Problem;
 use crate::mistakes::parse;
-use crate::secrecy;
 use crate::secret::SECRET;
 use crate::secrets::{self, Holds, Secrets};
 use crate::yaml::{Entry, Kind, Node};
+use crate::{Problem, secrecy};
 
 /// A text as JSON. [`SECRET`] replaces tokens, passwords, values of header fields, user and
 /// password of a proxy, and values under unknown keys.

@@ -4,8 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use crate::key_table::KeyTable;
-use crate::section::FromSection as _;
-use crate::section::{Item, Reading, Section};
+use crate::section::{FromSection as _, Item, Reading, Section};
 use crate::{BadValue, Endpoint, Host, Secret, Span, secrecy, values};
 
 /// An account at an authority that issues certificates by ACME (RFC 8555). The owner of the file

@@ -1,16 +1,14 @@
 //! The admin API.
 
-use crate::endpoint::port as port_of;
-use crate::model::credentials::{MAKE_TOKEN, tokens_of};
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
 use proto::greeting::StoredCredential;
 
-use crate::endpoint::split;
+use crate::endpoint::{port as port_of, split};
 use crate::key_table::KeyTable;
-use crate::model::credentials::{Kept, TOKEN_WANTED, Token, tokens};
+use crate::model::credentials::{Kept, MAKE_TOKEN, TOKEN_WANTED, Token, tokens, tokens_of};
 use crate::section::Section;
 use crate::{BadValue, Host, Target};
 

@@ -1,13 +1,12 @@
 //! Keys that all roles have.
 
-use crate::model::credentials;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use crate::key_table::KeyTable;
 use crate::model::admin::Admin;
-use crate::model::credentials::Field;
+use crate::model::credentials::{self, Field};
 use crate::model::kcp::Kcp;
 use crate::model::log::{AccessLog, Log, LogFile, LogFormat, LogLevel, RequestLog};
 use crate::model::quic::Quic;

@@ -1,6 +1,5 @@
 //! What proves a name, and fields of HTTP whose values may prove one.
 
-use crate::values;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -10,7 +9,7 @@ use proto::greeting::{StoredCredential, TokenError};
 use crate::key_table::KeyTable;
 use crate::section::{Item, Reading, Section};
 use crate::yaml::Kind;
-use crate::{BadValue, Secret, secrecy};
+use crate::{BadValue, Secret, secrecy, values};
 
 /// A token and the file that it was read from, so that the caller can check the permissions of the
 /// file.

@@ -1,7 +1,6 @@
 //! The doors of a server: ports that all clients share, where the first bytes of a visitor name the
 //! service.
 
-use crate::model::credentials;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use proto::control::Timeouts;
 
 use crate::key_table::KeyTable;
 use crate::model::acme::Acme;
-use crate::model::credentials::KeyPair;
+use crate::model::credentials::{self, KeyPair};
 use crate::section::{Item, Section};
 use crate::taken::{Bind, Clash};
 use crate::words::words;

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::key_table::KeyTable;
-use crate::section::FromSection as _;
-use crate::section::Section;
+use crate::section::{FromSection as _, Section};
 use crate::words::words;
 use crate::yaml::Kind;
 use crate::{BadValue, Size, values};

@@ -1,10 +1,9 @@
 //! A path to the server, and how its certificate is verified.
 
-use crate::model::credentials;
 use std::path::PathBuf;
 
 use crate::key_table::KeyTable;
-use crate::model::credentials::{Field, KeyPair};
+use crate::model::credentials::{self, Field, KeyPair};
 use crate::model::dial_options::DialOptions;
 use crate::model::doors::TlsVersion;
 use crate::section::Section;

@@ -1,10 +1,9 @@
 //! The secrets of a checked configuration.
 
-use crate::model::{ClientConfig, Common, Field, Proof, ProxyConfig, Token};
-use crate::{Proxy, Secret, ServerConfig};
-
 use super::url::in_query;
 use super::{Holds, is_secret_field};
+use crate::model::{ClientConfig, Common, Field, Proof, ProxyConfig, Token};
+use crate::{Proxy, Secret, ServerConfig};
 
 /// A secret of a configuration, with its variables expanded.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,14 +11,13 @@ use super::contract::{About, Command};
 use super::form::{Form, Misread};
 use super::response::ApiResponse;
 use super::route::{Given, delete, get, patch, post};
-use crate::Reloaded;
-use crate::daemon;
 use crate::lists::ListChange;
 use crate::role::Role;
 use crate::share::{self, ShareOrder, Told};
 use crate::targets::{DrainOrder, Drained};
 use crate::tested::Tested;
 use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
+use crate::{Reloaded, daemon};
 
 /// The interval at which the command that shares a target gets a sign that the daemon is still
 /// running. The share ends within this time after the command exits.

@@ -16,11 +16,10 @@ mod supervised;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use skip::{is_false, is_zero};
 
 use crate::Role;
 use crate::hold::Held;
-
-use skip::{is_false, is_zero};
 
 pub use carrier::{Carrier, Kcp, Quic, Sent, Tcp};
 pub use number::{NoStreamNumber, StreamKind, StreamNumber};

@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use logging::levels;
-use ops::command::Command as _;
 use ops::command::{
-    Allow, Connect, Deny, FollowEvents, ListClients, OpenConsole, PingLinks, ProbeNat, ReadStatus,
-    Reconnect, Reload, Restart, SetLog, Stop, TestSpeed,
+    Allow, Command as _, Connect, Deny, FollowEvents, ListClients, OpenConsole, PingLinks,
+    ProbeNat, ReadStatus, Reconnect, Reload, Restart, SetLog, Stop, TestSpeed,
 };
 use ops::share::ShareOrder;
 use ops::upgrade::UpgradeOrder;

@@ -10,9 +10,8 @@ use ops::shown::{self, Shown};
 use ops::{Phase, Reloaded, SendFuture, Settings, WrongConfig};
 
 use super::running::{GONE_ON, LastChange, RunningDaemon};
-use crate::activation;
 use crate::config_file::{ConfigFile, conceal, concealed, secrets_around, tag_of};
-use crate::notify;
+use crate::{activation, notify};
 
 /// The text of the configuration file around a change that may fail.
 #[derive(Default)]

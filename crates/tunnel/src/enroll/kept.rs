@@ -1,10 +1,9 @@
 //! The enrolled clients of a server: one file per client in `clients/` of the state directory, in
 //! the form of an entry under `clients` of the server's configuration.
 
-use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::{Context, ensure};
 use config::{ClientGrant, Problem, ServerConfig, Text, edit};

@@ -1,17 +1,16 @@
 //! The client's side: exchanges a code for a configuration file.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::io::{self, BufRead as _, Read as _};
-use std::mem;
 use std::path::Path;
+use std::{fs, mem};
 
 use anyhow::Context;
 use config::{Endpoint, Lists, Scheme, edit, server_url};
+use ops::WrongConfig;
 use ops::enrol::{Allowed, Code, encrypted};
 use ops::state::Room;
-use ops::term::Waiting;
-use ops::{WrongConfig, term};
+use ops::term::{self, Waiting};
 use proto::greeting::{Name, Token};
 use zeroize::Zeroizing;
 

@@ -1,9 +1,8 @@
 //! A terminal that does not echo the typed characters. However the program ends, except by SIGKILL,
 //! the terminal is restored.
 
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::{io, thread};
 
 use nix::sys::signal::{SigSet, Signal as Caught, raise};
 use rustix::process::Signal;

@@ -1,8 +1,7 @@
 //! An installed instance: its name, its unit, and which instances there are.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::Context;
 use ops::WrongConfig;

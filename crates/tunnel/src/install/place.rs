@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
-use ops::term;
-use ops::term::Waiting;
+use ops::term::{self, Waiting};
 use rustix::process::geteuid;
 
 use super::instance::template;

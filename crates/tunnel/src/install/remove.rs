@@ -1,8 +1,7 @@
 //! Removes an instance.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::{Context, bail};
 use ops::term;

@@ -1,11 +1,10 @@
 //! The state of an instance: its previous location, and the parts that move to the directory of the
 //! unit.
 
-use std::env;
-use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use anyhow::{Context, bail};
 use config::{ClientConfig, Text};

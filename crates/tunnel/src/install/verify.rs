@@ -1,10 +1,9 @@
 //! The check of an installed configuration, by `tunnel check` on the file on disk.
 
-use std::env;
-use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
+use std::{env, fs};
 
 use anyhow::{Context, bail};
 use ops::state::create_private;

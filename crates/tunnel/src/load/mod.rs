@@ -6,20 +6,19 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use config::secrets;
 use config::{
     ClientConfig, ClientFlags, Common, Lists, Moment, ProxyConfig, ProxyFlags, Role, Secret,
-    ServerConfig, ServerFlags, Service, Token,
+    ServerConfig, ServerFlags, Service, Token, secrets,
 };
 use ops::state::Places;
 use ops::{Loaded, WrongConfig};
 
 use crate::cli::{ClientArgs, ProxyArgs, ServerArgs};
-use crate::examine::Fault;
+use crate::examine::{self, Fault};
 use crate::input::{Input, absolute, read, with_sources};
 use crate::kept_lists::KeptLists;
 use crate::visits::KeptVisitors;
-use crate::{examine, first_start, material, own, service_options};
+use crate::{first_start, material, own, service_options};
 
 /// Loads a server's configuration from its flags and its file. `instead` replaces the content of
 /// the file. Without a file, `made_token` is the path of the token that the first start made.

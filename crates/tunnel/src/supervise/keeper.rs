@@ -24,8 +24,7 @@ use super::folder::Described;
 use super::messages::{Message, Messages, SUFFIX};
 use super::process::{End, Process};
 use super::supervised::{NAME, SUPERVISOR};
-use crate::activation;
-use crate::load;
+use crate::{activation, load};
 
 /// The pause before the first restart after an error, and the longest pause: each pause is twice as
 /// long as the previous one.

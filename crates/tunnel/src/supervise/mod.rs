@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use control::{ControlSocket, Instance, SocketPath};
+use folder::{described, nothing_in};
+use keeper::{Kept, Order, Program};
 use logging::AUDIT;
 use ops::command::{ReadStatus, Reload};
 use ops::revision::{Checked, NewConfig};
@@ -35,15 +37,12 @@ use ops::status::{DaemonState, Restarted, Status, Supervised, SupervisedState};
 use ops::{Daemon, Life, Phase, Reloaded, Role, SendFuture, Settings, Supervision, term};
 use tokio::time::timeout;
 
-use crate::activation;
 use crate::cli::{LogArgs, RunArgs};
 use crate::input::absolute;
 use crate::load::{self, Either};
-use crate::notify;
 use crate::runtime::slow_runtime;
 use crate::signals::Signals;
-use folder::{described, nothing_in};
-use keeper::{Kept, Order, Program};
+use crate::{activation, notify};
 
 pub(crate) use process::descriptor;
 pub(crate) use supervised::{SUPERVISOR, end_with_the_supervisor, is_supervised};

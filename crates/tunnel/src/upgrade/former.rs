@@ -1,14 +1,12 @@
 //! The next process's side: the inherited state, and the former process as long as it lives.
 
-use std::env;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::process;
-use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{env, process, slice};
 
 use anyhow::Context;
 use net::guarded::{self, Guard};

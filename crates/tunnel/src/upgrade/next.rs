@@ -1,8 +1,6 @@
 //! The former process's side: it starts the next process, and hands over.
 
-use std::env;
 use std::ffi::OsString;
-use std::fmt;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -10,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
+use std::{env, fmt};
 
 use anyhow::{Context, bail};
 use net::guarded::{self, Guard};

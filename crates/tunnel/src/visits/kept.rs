@@ -1,10 +1,9 @@
 //! The visitors of a client's private services that were invited by codes: the hashes of their
 //! tokens, in one file of the state directory.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fs, io};
 
 use anyhow::Context;
 use config::{ClientConfig, Secret, Token, Visitor};
