@@ -52,6 +52,11 @@ impl Lists {
         self.services.is_empty() && self.forwards.is_empty()
     }
 
+    /// The number of services and forwards.
+    pub(crate) const fn len(&self) -> usize {
+        self.services.len() + self.forwards.len()
+    }
+
     /// Adds `later`. An entry of `later` replaces each entry that has its name, one of its ports or
     /// its address. A service that gives only its address and its target takes over the other
     /// settings of the replaced entry, because `allow_from` must not get lost. Returns the replaced
@@ -91,10 +96,10 @@ impl Lists {
     /// Removes the service of this name, or the forward that listens at this address. Returns
     /// whether there was one.
     pub fn remove(&mut self, what: &str) -> bool {
-        let before = self.services.len() + self.forwards.len();
+        let before = self.len();
         self.services.retain(|service| service.name != what);
         self.forwards.retain(|forward| forward.listen.to_string() != what);
-        self.services.len() + self.forwards.len() < before
+        self.len() < before
     }
 
     /// Replaces `{name}` by the label of `client`.
@@ -134,16 +139,21 @@ impl Lists {
     /// There are more services or public addresses than one registration holds.
     pub fn check(&self) -> Result<(), BadValue> {
         let published: usize = self.services.iter().map(|service| service.public.len()).sum();
-        let (what, most) = if self.services.len() > SERVICES_MAX {
-            ("services", SERVICES_MAX)
-        } else if published > PUBLISHED_MAX {
-            ("public addresses", PUBLISHED_MAX)
-        } else {
-            return Ok(());
-        };
-        let bad = BadValue::new(format!("more than {most} {what}"));
-        Err(bad.hint("each port of a range is one"))
+        too_many(self.services.len(), published).map_or(Ok(()), Err)
     }
+}
+
+/// The error for more services or public addresses than one registration holds.
+pub(crate) fn too_many(services: usize, published: usize) -> Option<BadValue> {
+    let (what, most) = if services > SERVICES_MAX {
+        ("services", SERVICES_MAX)
+    } else if published > PUBLISHED_MAX {
+        ("public addresses", PUBLISHED_MAX)
+    } else {
+        return None;
+    };
+    let bad = BadValue::new(format!("more than {most} {what}"));
+    Some(bad.hint("each port of a range is one"))
 }
 
 /// The names and public addresses of services.

@@ -90,10 +90,10 @@ impl Lists {
     /// Removes the entry of this name or address that a command has added. Returns whether such an
     /// entry existed.
     fn remove_kept(&mut self, what: &str) -> bool {
-        let before = self.services.len() + self.forwards.len();
+        let before = self.len();
         self.services.retain(|service| !service.kept || service.name != what);
         self.forwards.retain(|forward| !forward.kept || forward.listen.to_string() != what);
-        self.services.len() + self.forwards.len() < before
+        self.len() < before
     }
 }
 

@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::TargetProtocol;
-use proto::control::{SERVICES_MAX, ServiceTerms};
+use proto::control::ServiceTerms;
 use proto::greeting::NAME_MAX;
 
 use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
 use super::{broadcast, exit, files, fit, http, private, redirects, spread, target_tls};
 use crate::key_table::KeyTable as _;
-use crate::lists::PUBLISHED_MAX;
+use crate::lists::too_many;
 use crate::model::entry::Written;
 use crate::model::{ClientConfig, Public, Service, VisitorLists};
 use crate::names::service_name;
@@ -37,16 +37,10 @@ pub(super) fn services(s: &Section<'_>, items: Vec<Item>, prefix: Option<&str>) 
         let entry = Section::open(s.cx, item.clone(), ClientConfig::map("services"));
         made.extend(service(entry, &mut seen).unwrap_or_default());
         entries.push((item, before..made.len()));
-        let (what, most) = if seen.names.len() > SERVICES_MAX {
-            ("services", SERVICES_MAX)
-        } else if seen.published.count > PUBLISHED_MAX {
-            ("public addresses", PUBLISHED_MAX)
-        } else {
-            continue;
-        };
-        let bad = BadValue::new(format!("more than {most} {what}"));
-        s.bad("services", bad.hint("each port of a range is one"));
-        break;
+        if let Some(bad) = too_many(seen.names.len(), seen.published.count) {
+            s.bad("services", bad);
+            break;
+        }
     }
     let of = |(item, made_of): &(Item, std::ops::Range<usize>)| {
         (item.clone(), made.get(made_of.clone()).unwrap_or_default())

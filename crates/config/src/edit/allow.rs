@@ -2,7 +2,7 @@
 //! or a file of its own, which holds an enrolled client.
 
 use super::value::Value;
-use super::{Action, EditError, Operation, edit, read};
+use super::{EditError, Operation, edit, read, refused};
 use crate::{BadValue, ForwardRight, HostRight, PortRight, VisitRight};
 
 /// The key under `allow` of the right to share addresses with other clients. It is a switch.
@@ -61,12 +61,12 @@ pub fn allow(file: &str, text: &str, name: &str, new: NewRights<'_>) -> Result<S
             let lists = new.map(|(key, new)| (key.to_owned(), Value::List(new)));
             let rights: Vec<_> = lists.chain(switch).collect();
             let has_new = !rights.is_empty();
-            let allow = add(format!("{path}/allow"), Value::Map(rights));
+            let allow = Operation::add(format!("{path}/allow"), Value::Map(rights));
             has_new.then_some(allow).into_iter().collect()
         }
         Some(_) => new
             .flat_map(|(key, new)| additions(&format!("{path}/allow/{key}"), there(key), new))
-            .chain(switch.map(|(key, on)| add(format!("{path}/allow/{key}"), on)))
+            .chain(switch.map(|(key, on)| Operation::add(format!("{path}/allow/{key}"), on)))
             .collect::<Vec<_>>(),
     };
     edit_client(file, text, name, &operations)
@@ -89,21 +89,16 @@ pub(super) fn edit_client(
 fn additions(path: &str, present: Option<&Value>, new: Vec<Value>) -> Vec<Operation> {
     let mut all = match present {
         Some(Value::List(_)) => {
-            return new.into_iter().map(|value| add(format!("{path}/-"), value)).collect();
+            return new
+                .into_iter()
+                .map(|value| Operation::add(format!("{path}/-"), value))
+                .collect();
         }
         None | Some(Value::Null) => Vec::new(),
         Some(one) => vec![one.clone()],
     };
     all.extend(new);
-    vec![add(path.to_owned(), Value::List(all))]
-}
-
-pub(super) fn add(path: String, value: Value) -> Operation {
-    Operation { path, action: Action::Add(value) }
-}
-
-fn refused(why: String) -> EditError {
-    EditError::Refused(why)
+    vec![Operation::add(path.to_owned(), Value::List(all))]
 }
 
 /// The rights of [`NewRights`], each with its text.

@@ -3,9 +3,9 @@
 
 use std::num::NonZeroU32;
 
-use super::allow::{add, edit_client, entry, key_of};
+use super::allow::{edit_client, entry, key_of};
 use super::value::Value;
-use super::{Action, EditError, Operation, read, refused};
+use super::{EditError, Operation, read, refused};
 use crate::Rate;
 
 /// The limits of a client, as keys under `limits`.
@@ -33,9 +33,9 @@ pub fn set_tokens(
         [one] => token(one),
         several => Value::List(several.iter().map(token).collect()),
     };
-    let mut operations = vec![add(format!("{path}/token"), value)];
+    let mut operations = vec![Operation::add(format!("{path}/token"), value)];
     if key_of(entry, "token_file").is_some() {
-        operations.push(remove(format!("{path}/token_file")));
+        operations.push(Operation::remove(format!("{path}/token_file")));
     }
     edit_client(file, text, name, &operations)
 }
@@ -63,15 +63,15 @@ pub fn limit(
             let new = limits.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
             let new: Vec<_> = new.collect();
             let is_some = !new.is_empty();
-            let all = add(format!("{path}/limits"), Value::Map(new));
+            let all = Operation::add(format!("{path}/limits"), Value::Map(new));
             is_some.then_some(all).into_iter().collect()
         }
         Some(present) => {
             let change = |(key, value): (&str, Option<Value>)| {
                 let path = format!("{path}/limits/{key}");
                 match value {
-                    Some(value) => Some(add(path, value)),
-                    None => key_of(present, key).map(|_| remove(path)),
+                    Some(value) => Some(Operation::add(path, value)),
+                    None => key_of(present, key).map(|_| Operation::remove(path)),
                 }
             };
             limits.into_iter().filter_map(change).collect()
@@ -105,10 +105,6 @@ fn read_limit<'a>(key: &'a str, text: &str) -> Result<(&'a str, Option<Value>), 
             )))
         }
     }
-}
-
-fn remove(path: String) -> Operation {
-    Operation { path, action: Action::Remove }
 }
 
 #[cfg(test)]

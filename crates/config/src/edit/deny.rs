@@ -2,7 +2,7 @@
 
 use super::allow::{Parsed, SHARED, edit_client, entry, key_of, text_of};
 use super::value::Value;
-use super::{Action, EditError, NewRights, Operation, read};
+use super::{Action, EditError, NewRights, Operation, read, refused};
 use crate::{HostRight, PortRight};
 
 /// The remainder of a present right after a denied right is removed from it.
@@ -36,29 +36,20 @@ pub fn deny(file: &str, text: &str, name: &str, gone: NewRights<'_>) -> Result<S
     for (key, list) in [("http", http), ("tls", tls)] {
         operations.extend(cuts(name, key, &at(key), there(key), list, host)?);
     }
-    operations.extend(cuts(
-        name,
-        "forward",
-        &at("forward"),
-        there("forward"),
-        forward,
-        |one, gone| {
-            if one == gone { Rest::Parts(Vec::new()) } else { Rest::Whole }
-        },
-    )?);
-    operations.extend(cuts(name, "visit", &at("visit"), there("visit"), visit, |one, gone| {
-        if one == gone { Rest::Parts(Vec::new()) } else { Rest::Whole }
-    })?);
+    let (key, present) = ("forward", there("forward"));
+    operations.extend(cuts(name, key, &at(key), present, forward, same)?);
+    let (key, present) = ("visit", there("visit"));
+    operations.extend(cuts(name, key, &at(key), present, visit, same)?);
     if shared {
         match there(SHARED) {
             None | Some(Value::Null | Value::Bool(false)) => {
-                return Err(EditError::Refused(format!(
+                return Err(refused(format!(
                     "--{SHARED}: client {name} has no right to share addresses (hint: `tunnel clients \
                      show {name}` lists its rights)"
                 )));
             }
             // An expression such as `${SHARED}` may be true as well.
-            Some(_) => operations.push(Operation { path: at(SHARED), action: Action::Remove }),
+            Some(_) => operations.push(Operation::remove(at(SHARED))),
         }
     }
     edit_client(file, text, name, &operations)
@@ -66,6 +57,11 @@ pub fn deny(file: &str, text: &str, name: &str, gone: NewRights<'_>) -> Result<S
 
 fn port(one: &PortRight, gone: &PortRight) -> Rest<PortRight> {
     one.without(gone).map_or(Rest::Whole, Rest::Parts)
+}
+
+/// The rest of a right that is removed as a whole or not at all.
+fn same<R: PartialEq>(one: &R, gone: &R) -> Rest<R> {
+    if one == gone { Rest::Parts(Vec::new()) } else { Rest::Whole }
 }
 
 fn host(one: &HostRight, gone: &HostRight) -> Rest<HostRight> {
@@ -108,7 +104,7 @@ fn cuts<R: std::str::FromStr + ToString>(
                     }
                     Rest::Indivisible => {
                         let (one, denied) = (one.to_string(), denied.to_string());
-                        return Err(EditError::Refused(format!(
+                        return Err(refused(format!(
                             "--{key}: client {name} has {denied} by the right {one}, which cannot be \
                              divided (hint: deny {one}, and allow the hosts that it keeps)"
                         )));
@@ -119,7 +115,7 @@ fn cuts<R: std::str::FromStr + ToString>(
         }
         if !was_there {
             let denied = denied.to_string();
-            return Err(EditError::Refused(format!(
+            return Err(refused(format!(
                 "--{key}: client {name} has no right {denied} (hint: `tunnel clients show {name}` \
                  lists its rights)"
             )));

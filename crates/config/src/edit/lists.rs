@@ -6,7 +6,7 @@ use std::rc::Rc;
 use proto::{HttpOptions, Network};
 
 use super::value::Value;
-use super::{Action, EditError, OPERATIONS_MAX, Operation, edit};
+use super::{Action, EditError, OPERATIONS_MAX, Operation, edit, refused};
 use crate::mistakes::parse;
 use crate::model::{Forward, PRIVATE, PeerPath, PeerTls, Service, TargetTls, Token, Trust};
 use crate::section::{Cx, Item, Sources};
@@ -24,15 +24,9 @@ pub fn publish(file: &str, text: &str, lists: &Lists) -> Result<String, EditErro
     let services = Entries::services(&root);
     let forwards = Entries::forwards(&root);
     let mut operations = Vec::new();
-    let new = lists
-        .services
-        .iter()
-        .map(|service| Lists { services: vec![service.clone()], forwards: Vec::new() });
+    let new = lists.services.iter().map(|service| of_services(vec![service.clone()]));
     services.add(new.collect(), file, &mut operations)?;
-    let new = lists
-        .forwards
-        .iter()
-        .map(|forward| Lists { services: Vec::new(), forwards: vec![forward.clone()] });
+    let new = lists.forwards.iter().map(|forward| of_forwards(vec![forward.clone()]));
     forwards.add(new.collect(), file, &mut operations)?;
     all(file, text, &operations)
 }
@@ -52,13 +46,12 @@ pub fn unpublish(file: &str, text: &str, what: &str) -> Result<Option<String>, E
                 continue;
             }
             if !rest.is_empty() {
-                return Err(EditError::Refused(format!(
+                return Err(refused(format!(
                     "{file}: {}[{n}] has more than `{what}`: edit the file by hand",
                     entries.key
                 )));
             }
-            let remove =
-                Operation { path: format!("/{}/{n}", entries.key), action: Action::Remove };
+            let remove = Operation::remove(format!("/{}/{n}", entries.key));
             let line = match entries.nodes.get(n).map(|node| &node.at) {
                 Some(At::Text { line, .. }) => *line,
                 _ => 0,
@@ -103,7 +96,7 @@ pub fn list_text(
     let items = child(&root, key).map(|node| items(&node)).unwrap_or_default();
     let is_it = |node: &Rc<Node>| node.text() == Some(&escaped);
     let operation = match (items.iter().position(is_it), is_in) {
-        (Some(n), false) => Operation { path: format!("/{key}/{n}"), action: Action::Remove },
+        (Some(n), false) => Operation::remove(format!("/{key}/{n}")),
         (None, true) => append(key, !items.is_empty(), Value::Text(escaped)),
         (Some(_), true) | (None, false) => return Ok(text.to_owned()),
     };
@@ -117,6 +110,14 @@ fn all(file: &str, text: &str, operations: &[Operation]) -> Result<String, EditE
         text = edit(file, &text, part)?;
     }
     Ok(text)
+}
+
+const fn of_services(services: Vec<Service>) -> Lists {
+    Lists { services, forwards: Vec::new() }
+}
+
+const fn of_forwards(forwards: Vec<Forward>) -> Lists {
+    Lists { services: Vec::new(), forwards }
 }
 
 /// The entries of one list of the file.
@@ -133,16 +134,14 @@ impl Entries {
         let prefix = child(root, "id_prefix").filter(|node| !node.is_null());
         let prefix = prefix.and_then(|node| node.text().map(str::to_owned));
         let of = prefix.clone();
-        Self::new(root, "services", prefix, move |cx, item| Lists {
-            services: crate::decode::services_of(cx, item, of.as_deref()),
-            forwards: Vec::new(),
+        Self::new(root, "services", prefix, move |cx, item| {
+            of_services(crate::decode::services_of(cx, item, of.as_deref()))
         })
     }
 
     fn forwards(root: &Rc<Node>) -> Self {
-        Self::new(root, "forwards", None, |cx, item| Lists {
-            services: Vec::new(),
-            forwards: crate::decode::forward_of(cx, item).into_iter().collect(),
+        Self::new(root, "forwards", None, |cx, item| {
+            of_forwards(crate::decode::forward_of(cx, item).into_iter().collect())
         })
     }
 
@@ -172,15 +171,14 @@ impl Entries {
         for lists in new {
             let mut is_placed = false;
             for (n, made) in self.made.iter().enumerate() {
-                let count = |lists: &Lists| lists.services.len() + lists.forwards.len();
                 let mut both = made.clone();
                 both.add(lists.clone());
-                let (before, left) = (count(made), count(&both) - count(&lists));
+                let (before, left) = (made.len(), both.len() - lists.len());
                 if left == before {
                     continue;
                 }
                 if left > 0 {
-                    return Err(EditError::Refused(format!(
+                    return Err(refused(format!(
                         "{file}: {}[{n}] would have to be divided: edit the file by hand",
                         self.key
                     )));
@@ -198,8 +196,7 @@ impl Entries {
         }
         gone.sort_unstable();
         gone.dedup();
-        let remove =
-            |n: &usize| Operation { path: format!("/{}/{n}", self.key), action: Action::Remove };
+        let remove = |n: &usize| Operation::remove(format!("/{}/{n}", self.key));
         operations.extend(gone.iter().rev().map(remove));
         let mut is_list = self.nodes.len() > gone.len();
         for value in added {
@@ -231,15 +228,13 @@ impl Entries {
             let is_there = old.iter().any(|entry| entry.key == *key);
             // A name that was derived from the port is derived from the new port as well.
             if key != "name" || is_there {
-                let path = format!("{path}/{key}");
-                operations.push(Operation { path, action: Action::Add(value) });
+                operations.push(Operation::add(format!("{path}/{key}"), value));
             }
         }
         // A service that is published again without an end loses its former end.
         let has_end = new.iter().any(|(key, _)| key == UNTIL);
         if !has_end && old.iter().any(|entry| entry.key == UNTIL) {
-            let path = format!("{path}/{UNTIL}");
-            operations.push(Operation { path, action: Action::Remove });
+            operations.push(Operation::remove(format!("{path}/{UNTIL}")));
         }
     }
 
@@ -340,12 +335,11 @@ fn text_value(text: &str) -> Value {
 
 /// The operation that appends to a list, or creates the list.
 fn append(key: &str, is_list: bool, value: Value) -> Operation {
-    let (path, value) = if is_list {
-        (format!("/{key}/-"), value)
+    if is_list {
+        Operation::add(format!("/{key}/-"), value)
     } else {
-        (format!("/{key}"), Value::List(vec![value]))
-    };
-    Operation { path, action: Action::Add(value) }
+        Operation::add(format!("/{key}"), Value::List(vec![value]))
+    }
 }
 
 fn child(root: &Rc<Node>, key: &str) -> Option<Rc<Node>> {

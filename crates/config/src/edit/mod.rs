@@ -96,6 +96,14 @@ pub enum Action {
 }
 
 impl Operation {
+    fn add(path: String, value: Value) -> Self {
+        Self { path, action: Action::Add(value) }
+    }
+
+    const fn remove(path: String) -> Self {
+        Self { path, action: Action::Remove }
+    }
+
     /// The path and all texts of the operation, which its author knows.
     #[must_use]
     pub fn words(&self) -> String {
