@@ -12,6 +12,8 @@ use rustix::fs::{Mode, chmod};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::state::if_there;
+
 /// The mode of a socket file to which only its user may connect.
 pub const PRIVATE: u32 = 0o600;
 
@@ -64,11 +66,10 @@ pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(UnixListener,
     if probe(path)? {
         return Err(in_use());
     }
-    match fs::symlink_metadata(path) {
-        Ok(file) if file.file_type().is_socket() => fs::remove_file(path)?,
-        Ok(_) => return Err(io::Error::other("the file there is not a socket")),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) => return Err(e),
+    match if_there(fs::symlink_metadata(path))? {
+        Some(file) if file.file_type().is_socket() => fs::remove_file(path)?,
+        Some(_) => return Err(io::Error::other("the file there is not a socket")),
+        None => {}
     }
     let socket = socket()?;
     rustix::net::bind(&socket, &address)?;

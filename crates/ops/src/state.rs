@@ -167,13 +167,19 @@ pub fn read_private(folder: &Path, name: &str) -> io::Result<Option<String>> {
 
 /// Reads a text file as [`read_private`], with another size limit in bytes.
 pub fn read_private_at_most(folder: &Path, name: &str, most: u64) -> io::Result<Option<String>> {
-    match files::read(&folder.join(name), most) {
-        Ok(content) => match String::from_utf8(content) {
-            Ok(text) => Ok(Some(text)),
-            Err(_) => Err(io::Error::other("the file is not UTF-8")),
-        },
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e),
+    let content = if_there(files::read(&folder.join(name), most))?;
+    let text = content.map(String::from_utf8).transpose();
+    text.map_err(|_| io::Error::other("the file is not UTF-8"))
+}
+
+/// The outcome of a step with a file that may be absent: `None` when there is no such file.
+///
+/// # Errors
+/// The step failed for another reason.
+pub fn if_there<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        outcome => outcome.map(Some),
     }
 }
 

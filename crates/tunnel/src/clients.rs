@@ -70,15 +70,13 @@ fn revoke(which: &Which, name: &str, json: bool) -> anyhow::Result<()> {
 /// Adds rights to a client, and prints all its rights.
 pub(crate) fn allow(args: &RightsArgs) -> anyhow::Result<()> {
     let all = ask(&args.which, Allow(order_of(args)))?;
-    term::out(format_args!("client `{}` {all}", args.name))?;
-    Ok(())
+    Ok(term::out(format_args!("client `{}` {all}", args.name))?)
 }
 
 /// Removes rights from a client, and prints the remaining rights.
 pub(crate) fn deny(args: &RightsArgs) -> anyhow::Result<()> {
     let left = ask(&args.which, Deny(order_of(args)))?;
-    term::out(format_args!("client `{}` {left}", args.name))?;
-    Ok(())
+    Ok(term::out(format_args!("client `{}` {left}", args.name))?)
 }
 
 fn order_of(args: &RightsArgs) -> Order {
@@ -116,8 +114,7 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
             if !ask(which, Kick { name: name.clone() })? {
                 bail!("no client `{name}` is connected");
             }
-            term::out(format_args!("client {name} is disconnected, and may log in again"))?;
-            Ok(())
+            Ok(term::out(format_args!("client {name} is disconnected, and may log in again"))?)
         }
         Some(ClientsCommand::Revoke { name, which }) => revoke(which, name, false),
     }
@@ -171,6 +168,5 @@ fn limit(args: &LimitArgs) -> anyhow::Result<()> {
         ports: ports.clone(),
         hosts: hosts.clone(),
     };
-    term::out(format_args!("client `{name}`: {}", ask(which, order)?))?;
-    Ok(())
+    Ok(term::out(format_args!("client `{name}`: {}", ask(which, order)?))?)
 }

@@ -37,45 +37,32 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Run(args) => supervise::run(args),
         Command::Demo { once } => run_demo(*once),
         Command::Check(args) => check::check(args),
-        Command::Generate(Generate::Config { side }) => {
-            term::out(match side {
-                Sample::Server => config::sample::SERVER.trim_end(),
-                Sample::Client => config::sample::CLIENT.trim_end(),
-                Sample::Proxy => config::sample::PROXY.trim_end(),
-            })?;
-            Ok(())
-        }
+        Command::Generate(Generate::Config { side }) => Ok(term::out(match side {
+            Sample::Server => config::sample::SERVER.trim_end(),
+            Sample::Client => config::sample::CLIENT.trim_end(),
+            Sample::Proxy => config::sample::PROXY.trim_end(),
+        })?),
         Command::Generate(Generate::Token { no_newline }) => {
             let token = ops::token()?;
-            if *no_newline {
-                term::out_bare(token)?;
-            } else {
-                term::out(token)?;
-            }
-            Ok(())
+            Ok(if *no_newline { term::out_bare(token) } else { term::out(token) }?)
         }
         Command::Generate(Generate::Hash { file }) => {
-            term::out(generate::hash(file.as_deref())?.as_str())?;
-            Ok(())
+            Ok(term::out(generate::hash(file.as_deref())?.as_str())?)
         }
         Command::Generate(Generate::Password { user }) => {
-            term::out(generate::hashed(user.as_deref())?)?;
-            Ok(())
+            Ok(term::out(generate::hashed(user.as_deref())?)?)
         }
         Command::Generate(Generate::Completions { shell }) => {
-            term::out_bare(generate::completions(*shell)?)?;
-            Ok(())
+            Ok(term::out_bare(generate::completions(*shell)?)?)
         }
         Command::Generate(Generate::Man { output: None }) => {
-            term::out_bare(generate::man_page()?)?;
-            Ok(())
+            Ok(term::out_bare(generate::man_page()?)?)
         }
         Command::Generate(Generate::Man { output: Some(folder) }) => generate::man_pages(folder),
         Command::Generate(Generate::Certs(args)) => {
             let (server, clients) = (args.server.as_slice(), args.client.as_slice());
             let order = Order { server, clients, years: args.years, folder: &args.output };
-            term::out(generate::certs(&order)?)?;
-            Ok(())
+            Ok(term::out(generate::certs(&order)?)?)
         }
         Command::Status { which, json, wide, watch: None } => {
             instances::status(which, *json, *wide)

@@ -132,8 +132,7 @@ pub(crate) async fn enroll(
         tracing::info!("for the code of client `{name}`: tunnel enroll {name}{}", order.flags());
         return Ok(());
     }
-    term::out(server.enroll(order.clone()).await?.text(&order, &[]))?;
-    Ok(())
+    Ok(term::out(server.enroll(order.clone()).await?.text(&order, &[]))?)
 }
 
 #[cfg(test)]

@@ -83,8 +83,7 @@ pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
 
 /// Sets the log filter of the daemon, if a level is given, and prints the filter in force.
 pub(crate) fn log(which: &Which, level: Option<String>) -> anyhow::Result<()> {
-    term::out(ask(which, SetLog { filter: level })?.filter)?;
-    Ok(())
+    Ok(term::out(ask(which, SetLog { filter: level })?.filter)?)
 }
 
 /// Prints the changes in the daemon, one JSON object per line, until the daemon ends.
@@ -198,8 +197,7 @@ pub(crate) fn stop(which: &Which, now: bool) -> anyhow::Result<()> {
         }
     });
     drop(waiting);
-    term::out(format_args!("process {} has ended", pid?))?;
-    Ok(())
+    Ok(term::out(format_args!("process {} has ended", pid?))?)
 }
 
 /// Asks the running daemon that has what the command needs.

@@ -3,17 +3,19 @@
 //! configuration at each load.
 
 use std::collections::HashSet;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use anyhow::Context;
 use config::edit::{list_text, publish, unpublish};
 use config::{ClientConfig, Kept, Lists, Text, Trust};
 use ops::WrongConfig;
-use ops::state::{Places, check_private, create_private, write_private};
+use ops::state::if_there;
 
 use crate::config_file::refusal;
-use crate::input::{read_own, with_sources};
+use crate::input::with_sources;
+use crate::kept_file;
+use crate::own::state_folder;
 
 /// The key with the entries of the configuration that commands have removed.
 const WITHOUT: &str = "without";
@@ -63,9 +65,7 @@ impl KeptLists {
 
     /// The file of a client of this process. `None`: the environment names no folder for state.
     pub(crate) fn of(config: &ClientConfig) -> Option<Self> {
-        let given = config.common.state_dir.clone();
-        let folder = given.or_else(|| Places::of_process().state_dir().ok())?;
-        Some(Self::in_state(&folder, config))
+        Some(Self::in_state(&state_folder(&config.common)?, config))
     }
 
     /// The file that holds the lists, or will hold them.
@@ -88,18 +88,7 @@ impl KeptLists {
 
     /// The text of the file; empty if there is no file.
     pub(crate) fn read(&self) -> Result<String, WrongConfig> {
-        let path = self.path();
-        match fs::symlink_metadata(path) {
-            // A folder that this user cannot list holds no list of this user.
-            Err(e) if is_absence(&e) => return Ok(String::new()),
-            _ => {}
-        }
-        // A user who can write the directory could publish services of this machine.
-        let folder = path.parent().unwrap_or(path);
-        if !self.is_shown {
-            check_private(folder).map_err(|why| WrongConfig::one(why.to_string()))?;
-        }
-        read_own(path)
+        Ok(kept_file::read(self.path(), self.is_shown)?.unwrap_or_default())
     }
 
     /// The lists in the file. `prefix` is the `id_prefix` of the configuration.
@@ -119,21 +108,12 @@ impl KeptLists {
     pub(crate) fn write(&self, text: &str) -> anyhow::Result<()> {
         let is_empty = self.parse(text, None).is_ok_and(|kept| kept == Kept::default());
         let before = self.path().to_owned();
-        let write = |path: &PathBuf| {
-            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-                return Err(io::ErrorKind::InvalidFilename.into());
-            };
-            if is_empty {
-                return remove(path);
-            }
-            create_private(folder)?;
-            write_private(folder, &name.to_string_lossy(), text.as_bytes())
-        };
         for path in &self.paths {
-            write(path).with_context(|| format!("writing {}", path.display()))?;
+            kept_file::write(path, (!is_empty).then_some(text))?;
         }
         if !self.paths.contains(&before) {
-            remove(&before).with_context(|| format!("removing {}", before.display()))?;
+            if_there(fs::remove_file(&before))
+                .with_context(|| format!("removing {}", before.display()))?;
         }
         Ok(())
     }
@@ -176,21 +156,9 @@ impl KeptLists {
     }
 }
 
-fn is_absence(error: &io::Error) -> bool {
-    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
-    matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
-}
-
 /// A pin as part of a file's name. Base64 uses characters that are not allowed in a file name.
 fn name_of(pin: &str) -> String {
     pin.trim_end_matches('=').replace(':', "-").replace('/', "_").replace('+', "-")
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,8 @@
 //! | `material`, `examine` | tokens, certificates and keys that a configuration names |
 //! | `own`, `networks` | targets that would lead to the daemon itself, or nowhere |
 //! | `config_file` | the file as the admin API shows and changes it |
-//! | `kept_lists`, `service_options` | services of commands, kept over a restart; their options |
+//! | `kept_lists`, `kept_file` | services of commands, kept over a restart; a file of the state |
+//! | `service_options` | the options of services on the command line |
 //! | `first_start`, `set_up` | a start without a file: a token and instructions; the set-up page |
 //! | `enroll` | `tunnel enroll`: a new client by a code, and the renewal of its token |
 //!
@@ -73,6 +74,7 @@ mod inherit;
 mod input;
 mod install;
 mod instances;
+mod kept_file;
 mod kept_lists;
 mod load;
 mod material;

@@ -38,7 +38,9 @@ pub(crate) fn guard(common: &Common) {
     }
 }
 
-fn state_folder(common: &Common) -> Option<PathBuf> {
+/// The state directory of a daemon of this process. `None`: the environment names no folder for
+/// state.
+pub(crate) fn state_folder(common: &Common) -> Option<PathBuf> {
     common.state_dir.clone().or_else(|| Places::of_process().state_dir().ok())
 }
 

@@ -29,21 +29,18 @@ use admin::otlp::Push;
 use anyhow::Context;
 use config::Common;
 use control::{ControlSocket, SocketPath};
-use ops::state::Places;
 use ops::status::FormerProcess;
 use ops::{Life, Phase, Serving};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::activation;
 use crate::config_file::ConfigFile;
-use crate::inherit;
-use crate::notify;
 use crate::parent::{self, Guardian};
 use crate::signals::Signals;
 use crate::supervise::end_with_the_supervisor;
 use crate::upgrade::{self, Binary, Deaths, Fate, Formers, Listed, Next};
+use crate::{activation, inherit, notify, own};
 use running::RunningDaemon;
 pub(crate) use shares::Shares;
 
@@ -417,7 +414,7 @@ fn start_api(
 ) -> anyhow::Result<Option<AdminApi>> {
     let Some(settings) = &common.admin else { return Ok(None) };
     // Without a folder, a restart ends the sessions of the console.
-    let state = common.state_dir.clone().or_else(|| Places::of_process().state_dir().ok());
+    let state = own::state_folder(common);
     let daemon = Arc::<RunningDaemon>::clone(running);
     let api = AdminApi::start_with(settings, daemon, life.clone(), state.as_deref())?;
     if api.is_bound() {

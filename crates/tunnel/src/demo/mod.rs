@@ -156,13 +156,12 @@ async fn fetch_once(public: SocketAddr) -> anyhow::Result<()> {
     let title = title.trim_start_matches("<h1>").trim_end_matches("</h1>");
     term::out(format_args!("fetched http://{public}/: {}, \"{title}\"", page.status))?;
     let figure = fetch::download(public, DOWNLOAD).await?;
-    term::out(format_args!(
+    Ok(term::out(format_args!(
         "fetched {} in {:.2} s through the tunnel, every byte compared: {:.2} Gbit/s",
         bytes(figure.bytes),
         figure.elapsed.as_secs_f64(),
         figure.gigabits(),
-    ))?;
-    Ok(())
+    ))?)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use config::{ClientGrant, Problem, ServerConfig, Text, edit};
 use ops::clients::Change;
 use ops::enrol::Order;
-use ops::state::{create_private, write_private};
+use ops::state::{create_private, if_there, write_private};
 use ops::{Loaded, WrongConfig};
 use proto::greeting::{Name, StoredCredential};
 use server::Enrolled;
@@ -111,11 +111,9 @@ impl Kept {
             }
             fs::read_dir(&self.0)?.map(|entry| Ok(entry?.path())).collect()
         };
-        let mut files = match list() {
-            Ok(files) => files,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(WrongConfig::one(format!("{}: {e}", self.0.display()))),
-        };
+        let files = if_there(list());
+        let files = files.map_err(|e| WrongConfig::one(format!("{}: {e}", self.0.display())))?;
+        let mut files = files.unwrap_or_default();
         files.retain(|path| path.to_str().is_some_and(|path| path.ends_with(SUFFIX)));
         files.sort();
         Ok(files)
@@ -191,11 +189,7 @@ impl Enrolled for Kept {
     }
 
     fn remove(&self, name: &Name) -> io::Result<bool> {
-        match fs::remove_file(self.file(name)) {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(e),
-        }
+        Ok(if_there(fs::remove_file(self.file(name)))?.is_some())
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use ops::state::create_private;
+use ops::state::{create_private, if_there};
 use tls::Issued;
 
 /// A file to write.
@@ -34,11 +34,8 @@ impl<'a> File<'a> {
 
 /// Whether the path exists. A dangling symbolic link counts.
 pub(super) fn exists(path: &Path) -> anyhow::Result<bool> {
-    match fs::symlink_metadata(path) {
-        Ok(_) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(e).with_context(|| path.display().to_string()),
-    }
+    let found = if_there(fs::symlink_metadata(path));
+    Ok(found.with_context(|| path.display().to_string())?.is_some())
 }
 
 /// Writes all files. If a write fails, the files that were already written are removed.

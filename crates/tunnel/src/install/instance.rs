@@ -5,6 +5,7 @@ use std::{fs, io};
 
 use anyhow::Context;
 use ops::WrongConfig;
+use ops::state::if_there;
 
 use super::plan::below;
 use crate::cli::Side;
@@ -97,12 +98,9 @@ pub(super) fn instances(units: &Path) -> anyhow::Result<Vec<(Side, String)>> {
 }
 
 pub(super) fn list(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let read = match fs::read_dir(folder) {
-        Ok(read) => read,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(e).with_context(|| folder.display().to_string()),
-    };
-    let mut all = read.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    let read = if_there(fs::read_dir(folder)).with_context(|| folder.display().to_string())?;
+    let entries = read.into_iter().flatten();
+    let mut all = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     all.sort();
     Ok(all)
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use ops::state::if_there;
 use zeroize::Zeroizing;
 
 /// A file to write.
@@ -85,11 +86,11 @@ impl Plan {
         let (mut new, mut differ) = (Vec::new(), Vec::new());
         for file in &self.files {
             let path = below(root, &file.path);
-            match is_same(&path, file) {
-                Ok(true) => continue,
-                Ok(false) => differ.push(path.display().to_string()),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(e).with_context(|| path.display().to_string()),
+            let is_same = if_there(is_same(&path, file));
+            match is_same.with_context(|| path.display().to_string())? {
+                Some(true) => continue,
+                Some(false) => differ.push(path.display().to_string()),
+                None => {}
             }
             new.push((path, file));
         }

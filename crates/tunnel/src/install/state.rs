@@ -1,7 +1,7 @@
 //! The state of an instance: its previous location, and the parts that move to the directory of the
 //! unit.
 
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use config::{ClientConfig, Text};
 use ops::WrongConfig;
 use ops::socket_file::probe;
-use ops::state::Places;
+use ops::state::{Places, if_there};
 use rustix::fs::{FlockOperation, flock};
 
 use super::plan::{Plan, below};
@@ -92,12 +92,9 @@ pub(super) fn of_server(
 fn files(folder: &Path) -> anyhow::Result<Files> {
     let mut found = Vec::new();
     for below in ["", CLIENTS] {
-        let read = match fs::read_dir(folder.join(below)) {
-            Ok(read) => read,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-            Err(e) => return Err(e).with_context(|| folder.join(below).display().to_string()),
-        };
-        for entry in read {
+        let read = if_there(fs::read_dir(folder.join(below)))
+            .with_context(|| folder.join(below).display().to_string())?;
+        for entry in read.into_iter().flatten() {
             let entry = entry?;
             let (name, kind) = (entry.file_name(), entry.file_type()?);
             let text = name.to_string_lossy();
@@ -119,11 +116,8 @@ fn files(folder: &Path) -> anyhow::Result<Files> {
 /// The process that has locked a state directory.
 fn holder(folder: &Path) -> anyhow::Result<Option<String>> {
     let lock = folder.join("lock");
-    let mut file = match files::open(&lock) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(e).with_context(|| lock.display().to_string()),
-    };
+    let file = if_there(files::open(&lock)).with_context(|| lock.display().to_string())?;
+    let Some(mut file) = file else { return Ok(None) };
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
         return Ok(None);
     }
@@ -212,11 +206,9 @@ pub(super) fn add_client(
 ) -> anyhow::Result<()> {
     for folder in so_far(given)? {
         let kept = KeptLists::in_state(&folder, config);
-        let content = match files::read(kept.path(), FILE_MAX) {
-            Ok(content) => content,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-            Err(e) => return Err(e).with_context(|| kept.path().display().to_string()),
-        };
+        let content = if_there(files::read(kept.path(), FILE_MAX))
+            .with_context(|| kept.path().display().to_string())?;
+        let Some(content) = content else { continue };
         check(kept.path(), &content, config)?;
         let Some(file) = kept.path().file_name() else { continue };
         let to = of_unit(name).join(file);

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram as StdDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ops::state::create_private;
+use ops::state::{create_private, if_there};
 use rustix::fs::{Mode, chmod, fchmod};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use tokio::net::UnixDatagram;
@@ -63,10 +63,7 @@ impl Messages {
         if let Some(folder) = path.parent() {
             create_private(folder)?;
         }
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        if_there(std::fs::remove_file(&path))?;
         Ok(Self { socket: UnixDatagram::from_std(bind_private(&path)?)?, path })
     }
 

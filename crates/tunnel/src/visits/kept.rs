@@ -3,18 +3,16 @@
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{fs, io};
 
-use anyhow::Context;
 use config::{ClientConfig, Secret, Token, Visitor};
 use ops::WrongConfig;
-use ops::state::{Places, check_private, create_private, write_private};
 use ops::visit::Visited;
 use proto::NamePattern;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::input::read_own;
+use crate::kept_file;
+use crate::own::state_folder;
 
 /// The largest number of tokens of a visitor at a time, as in a configuration.
 const TOKENS_MAX: usize = 2;
@@ -73,22 +71,13 @@ impl KeptVisitors {
 
     /// The file of a client of this process. `None`: the environment names no folder for state.
     pub(crate) fn of(config: &ClientConfig) -> Option<Self> {
-        let given = config.common.state_dir.clone();
-        let folder = given.or_else(|| Places::of_process().state_dir().ok())?;
-        Some(Self::in_state(&folder, &config.name))
+        Some(Self::in_state(&state_folder(&config.common)?, &config.name))
     }
 
     /// All visitors; none if there is no file.
     pub(crate) fn load(&self) -> Result<Vec<KeptVisitor>, WrongConfig> {
-        match fs::symlink_metadata(&self.0) {
-            // A folder that this user cannot list holds no visitors of this user.
-            Err(e) if is_absence(&e) => return Ok(Vec::new()),
-            _ => {}
-        }
-        // A user who can write the directory could admit visitors.
-        let folder = self.0.parent().unwrap_or(&self.0);
-        check_private(folder).map_err(|why| WrongConfig::one(why.to_string()))?;
-        let text = Zeroizing::new(read_own(&self.0)?);
+        let Some(text) = kept_file::read(&self.0, false)? else { return Ok(Vec::new()) };
+        let text = Zeroizing::new(text);
         serde_json::from_str(&text).map_err(|why| {
             let at = self.0.display();
             WrongConfig::one(format!("{at}: damaged: {why} (hint: remove the file)"))
@@ -96,21 +85,8 @@ impl KeptVisitors {
     }
 
     fn write(&self, all: &[KeptVisitor]) -> anyhow::Result<()> {
-        let write = || -> io::Result<()> {
-            let (Some(folder), Some(name)) = (self.0.parent(), self.0.file_name()) else {
-                return Err(io::ErrorKind::InvalidFilename.into());
-            };
-            if all.is_empty() {
-                return match fs::remove_file(&self.0) {
-                    Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-                    _ => Ok(()),
-                };
-            }
-            let text = Zeroizing::new(serde_json::to_string_pretty(all)?);
-            create_private(folder)?;
-            write_private(folder, &name.to_string_lossy(), text.as_bytes())
-        };
-        write().with_context(|| format!("writing {}", self.0.display()))
+        let text = Zeroizing::new(serde_json::to_string_pretty(all)?);
+        kept_file::write(&self.0, (!all.is_empty()).then_some(text.as_str()))
     }
 
     /// Adds a visitor. A used token of the same visitor stays valid until the new token is used; an
@@ -188,13 +164,9 @@ impl KeptVisitors {
     }
 }
 
-fn is_absence(error: &io::Error) -> bool {
-    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
-    matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use proto::greeting::StoredCredential;
