@@ -61,28 +61,18 @@ impl ServiceOptions {
 
     /// The options as parts of a configuration.
     pub fn config(&self) -> config::ServiceOptions {
-        let Self {
-            name,
-            basic_auth,
-            path,
-            allow_from,
-            until,
-            host_rewrite,
-            target_ca,
-            insecure,
-            broadcast,
-        } = self.clone();
-        let basic_auth = basic_auth.into_iter().map(|pair| config::Secret::new(pair.0)).collect();
+        let own = self.clone();
+        let pairs = own.basic_auth.into_iter();
         config::ServiceOptions {
-            name,
-            basic_auth,
-            path,
-            allow_from,
-            until,
-            host_rewrite,
-            target_ca,
-            insecure,
-            broadcast,
+            name: own.name,
+            basic_auth: pairs.map(|pair| config::Secret::new(pair.0)).collect(),
+            path: own.path,
+            allow_from: own.allow_from,
+            until: own.until,
+            host_rewrite: own.host_rewrite,
+            target_ca: own.target_ca,
+            insecure: own.insecure,
+            broadcast: own.broadcast,
         }
     }
 }

@@ -19,13 +19,12 @@ use crate::enroll::{self, Kept, NOBODY};
 use crate::first_start::{self, Invitation};
 use crate::generate::{self, Order};
 use crate::input::{absolute, key_exposure};
-use crate::runtime::slow_runtime;
 use crate::upgrade::{self, Binary};
 use crate::whereabouts::{client_instance, control};
 use crate::{
     activation, check, clients, connect, console, cores, demo, found, importing, inherit, install,
-    instances, load, measure, nat, own, published, requests, service_options, set_up, share,
-    supervise, targets, visits,
+    instances, load, measure, nat, own, published, requests, runtime, service_options, set_up,
+    share, supervise, targets, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is invalid.
@@ -190,9 +189,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         }
         Ok(server as Arc<dyn Serving>)
     };
-    let runtime = slow_runtime()?;
-    let outcome = runtime.block_on(daemon::run(frame, start));
-    runtime.shutdown_background();
+    let outcome = runtime::run(daemon::run(frame, start));
     let made = set_up.and_then(SetUpPage::end);
     // The lock of the state directory is held until here.
     drop(state);
@@ -288,9 +285,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
         }
         Ok(client as Arc<dyn Serving>)
     };
-    let runtime = slow_runtime()?;
-    let outcome = runtime.block_on(daemon::run(frame, start));
-    runtime.shutdown_background();
+    let outcome = runtime::run(daemon::run(frame, start));
     // The lock is held until here.
     drop(alone);
     outcome
@@ -314,10 +309,7 @@ fn run_proxy(args: &ProxyArgs) -> anyhow::Result<()> {
     let args = args.clone();
     let source: proxy::ConfigSource = Box::new(move |instead| load::proxy(&args, instead));
     let start = async || Ok(proxy::start(config, source).await? as Arc<dyn Serving>);
-    let runtime = slow_runtime()?;
-    let outcome = runtime.block_on(daemon::run(frame, start));
-    runtime.shutdown_background();
-    outcome
+    runtime::run(daemon::run(frame, start))
 }
 
 /// The arguments, with the options of the services resolved.
@@ -330,13 +322,10 @@ fn run_demo(once: bool) -> anyhow::Result<()> {
     logging::start(&logging::Settings::choose(None, 0, Some("warn"), None)?, None)?;
     cores::forbid();
     descriptors::raise_limit();
-    let runtime = slow_runtime()?;
     // With `--once` the page is not opened.
     let has_page = !once && server::has_page();
     let assemble = async |origin| demo::assemble(origin, has_page).await;
-    let outcome = runtime.block_on(demo::demo(once, assemble));
-    runtime.shutdown_background();
-    outcome
+    runtime::run(demo::demo(once, assemble))
 }
 
 fn frame(args: &DaemonArgs) -> Frame {

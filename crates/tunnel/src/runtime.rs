@@ -10,3 +10,12 @@ pub(crate) fn slow_runtime() -> io::Result<Runtime> {
     // static binary.
     Builder::new_current_thread().thread_name("tunnel-slow").enable_all().build()
 }
+
+/// Runs slow work on a runtime of its own. The end waits for no call that blocks, such as the
+/// look-up of a name.
+pub(crate) fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = slow_runtime()?;
+    let outcome = runtime.block_on(work);
+    runtime.shutdown_background();
+    outcome
+}

@@ -201,27 +201,29 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     if let Some(bad) = unfit(&listen, &target).or_else(|| broadcast::of_forward(&target, over)) {
         s.bad("target", bad);
     }
-    let terms = of_forward(&s);
-    let (token, tls, p2p) = private::of_forward(&s, Some(&target));
     if over == Over::Udp {
         let hint = "flows of a forward have the default times: remove it";
         s.no_effect("timeouts", &format!(" at {listen}"), hint);
     }
-    let (target, basic_auth) = (Some(target), Vec::new());
-    let (announced_by, limits) = (Vec::new(), limits::<Forward>(&s).streams());
-    Some(Forward {
+    Some(Forward { accept_proxy, ..of(&s, listen, Some(target)) })
+}
+
+/// A forward with the keys that any listener and target have.
+fn of(s: &Section<'_>, listen: Local, target: Option<Target>) -> Forward {
+    let (token, tls, p2p) = private::of_forward(s, target.as_ref());
+    Forward {
         listen,
         target,
         token,
         tls,
         p2p,
-        basic_auth,
-        terms,
-        accept_proxy,
-        announced_by,
-        limits,
+        basic_auth: Vec::new(),
+        terms: of_forward(s),
+        accept_proxy: false,
+        announced_by: Vec::new(),
+        limits: limits::<Forward>(s).streams(),
         kept: false,
-    })
+    }
 }
 
 /// Whether an address, even an otherwise invalid one, has the scheme of a proxy.
@@ -257,23 +259,8 @@ fn proxy(s: &Section<'_>, listen: Local) -> Option<Forward> {
         let hint = "add `basic_auth: \"user:password\"`, or listen on 127.0.0.1";
         s.warn("listen", bad.hint(hint));
     }
-    let (token, tls, p2p) = private::of_forward(s, None);
-    let terms = of_forward(s);
     let accept_proxy = visit::accept_proxy(s, Some(&listen));
-    let (target, announced_by, limits) = (None, Vec::new(), limits::<Forward>(s).streams());
-    Some(Forward {
-        listen,
-        target,
-        token,
-        tls,
-        p2p,
-        basic_auth,
-        terms,
-        accept_proxy,
-        announced_by,
-        limits,
-        kept: false,
-    })
+    Some(Forward { basic_auth, accept_proxy, ..of(s, listen, None) })
 }
 
 /// The reason why a target does not fit the listener.

@@ -35,7 +35,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::cli;
-use crate::runtime::slow_runtime;
+use crate::runtime;
 use crate::supervise::descriptor;
 pub(crate) use guardian::{Guardian, forward};
 use messages::Messages;
@@ -73,8 +73,7 @@ fn of_process_1() -> anyhow::Result<Option<ExitCode>> {
     if !getpid().is_init() || is_there() {
         return Ok(None);
     }
-    let runtime = slow_runtime()?;
-    let outcome = runtime.block_on(async {
+    let outcome = runtime::run(async {
         let messages = Messages::bind()?;
         // Ctrl-C of a terminal reaches the whole process group, and so the daemon as well.
         let has_terminal = io::stdin().is_terminal();
@@ -90,7 +89,6 @@ fn of_process_1() -> anyhow::Result<Option<ExitCode>> {
         let parent = Parent::new(messages.relaying_to(outer), vec![Pid::from_child(&child)])?;
         parent.live(signals).await
     });
-    runtime.shutdown_background();
     outcome.map(Some)
 }
 
@@ -101,8 +99,7 @@ fn of_environment() -> anyhow::Result<Option<ExitCode>> {
     let children = children.to_str().unwrap_or_default().split(',');
     let children: Vec<Pid> =
         children.filter_map(|text| text.parse().ok()).filter_map(Pid::from_raw).collect();
-    let runtime = slow_runtime()?;
-    let outcome = runtime.block_on(async {
+    let outcome = runtime::run(async {
         let signals = Signals::catch(false)?;
         // The signals that have arrived since `execute` are delivered now.
         blocked().thread_unblock()?;
@@ -110,7 +107,6 @@ fn of_environment() -> anyhow::Result<Option<ExitCode>> {
         let messages = Messages::of(StdDatagram::from(socket))?;
         Parent::new(messages, children)?.live(signals).await
     });
-    runtime.shutdown_background();
     outcome.map(Some)
 }
 

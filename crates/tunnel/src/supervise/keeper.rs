@@ -352,11 +352,7 @@ impl Keeper {
 
     fn command(&self, role: Role, socket: &Path) -> Command {
         let mut command = Command::new(&self.program.path);
-        command.arg(match role {
-            Role::Server => "server",
-            Role::Client => "client",
-            Role::Proxy => "proxy",
-        });
+        command.arg(role.name());
         command.arg("--config").arg(&self.described.path).args(&self.program.flags);
         command.env("NOTIFY_SOCKET", socket);
         command.env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());

@@ -40,7 +40,7 @@ use tokio::time::timeout;
 use crate::cli::{LogArgs, RunArgs};
 use crate::input::absolute;
 use crate::load::{self, Either};
-use crate::runtime::slow_runtime;
+use crate::runtime;
 use crate::signals::Signals;
 use crate::{activation, notify};
 
@@ -62,10 +62,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let path = absolute(&args.config)?;
     let places = Places::of_process();
     let socket = SocketPath::choose(args.control.as_deref(), None, Role::Run.name(), &places)?;
-    let runtime = slow_runtime()?;
-    let outcome = runtime.block_on(live(args, path, &socket));
-    runtime.shutdown_background();
-    outcome
+    runtime::run(live(args, path, &socket))
 }
 
 async fn live(args: &RunArgs, path: PathBuf, socket: &SocketPath) -> anyhow::Result<()> {
