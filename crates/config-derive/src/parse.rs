@@ -28,6 +28,7 @@ pub(crate) struct Declared {
 }
 
 /// A key.
+#[derive(Default)]
 pub(crate) struct RowSpec {
     pub(crate) key: String,
     /// The field with the value; `None` for a row of its own.
@@ -72,6 +73,12 @@ pub(crate) enum Absent {
     None(String),
     /// The key must be present; the text is the hint.
     Required(Option<String>),
+}
+
+impl Default for Absent {
+    fn default() -> Self {
+        Self::None(String::new())
+    }
 }
 
 pub(crate) fn section(input: &DeriveInput) -> Result<Declared> {
@@ -148,28 +155,7 @@ fn of_row(attribute: &Attribute) -> Result<RowSpec> {
 
 impl RowSpec {
     fn new(key: String, sentence: String) -> Self {
-        Self {
-            key,
-            field: None,
-            sentence,
-            is: None,
-            absent: Absent::None(String::new()),
-            note: None,
-            change: None,
-            read: None,
-            with: None,
-            differs: None,
-            map: None,
-            only: Vec::new(),
-            holds: None,
-            unit: None,
-            since: None,
-            part: None,
-            rank: None,
-            from: None,
-            is_each: false,
-            is_compared: false,
-        }
+        Self { key, sentence, ..Self::default() }
     }
 
     /// The type inside `Option` or `Vec`, and which of them it is.
