@@ -25,7 +25,6 @@
 //! | [`edit`] | edits a text in place, keeping comments; shows a text as JSON without secrets |
 //! | [`sample`] | commented files for `tunnel generate config` |
 //! | `foreign` | a YAML text of another program as a plain tree |
-//! | `fuzz` | the harness of the fuzz targets |
 //!
 //! The crate is pure: the environment and token files come in through [`Sources`]. `REFERENCE.md`
 //! describes every key.
@@ -39,7 +38,6 @@ pub mod edit;
 mod endpoint;
 mod flags;
 mod foreign;
-mod fuzz;
 mod hosts;
 mod htpasswd;
 mod international;
@@ -77,8 +75,6 @@ pub use decode::connect_target;
 pub use endpoint::{Endpoint, Host, server_url};
 pub use flags::{ClientFlags, ProxyFlags, ServerFlags, ServiceOptions};
 pub use foreign::{Foreign, ForeignValue, foreign};
-#[doc(hidden)]
-pub use fuzz::{fuzz, fuzz_edit};
 pub use hosts::{HostRight, HostRights};
 pub use htpasswd::{htpasswd, is_hashed};
 pub use lists::{Kept, Lists, listen_address};

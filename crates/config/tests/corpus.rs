@@ -1,8 +1,12 @@
 //! Checks that no stored fuzz input breaks the loaders or the editor.
 
-use testkit::corpus::replay;
+use testkit::corpus::{Target, replay};
+
+#[path = "../fuzz/harness.rs"]
+mod harness;
 
 #[test]
 fn no_kept_input_breaks_the_loaders_or_the_editor() {
-    replay(env!("CARGO_MANIFEST_DIR"), &[("config", config::fuzz), ("edit", config::fuzz_edit)]);
+    let targets: [Target; 2] = [("config", harness::fuzz), ("edit", harness::fuzz_edit)];
+    replay(env!("CARGO_MANIFEST_DIR"), &targets);
 }

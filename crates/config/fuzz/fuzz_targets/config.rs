@@ -1,4 +1,8 @@
 //! Runs both loaders on any text.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| config::fuzz(data));
+#[path = "../harness.rs"]
+#[allow(dead_code, reason = "each target runs one of the functions")]
+mod harness;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| harness::fuzz(data));

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::edit::{self, Action, Operation, Value};
-use crate::{
+use config::edit::{self, Action, Operation, Value};
+use config::{
     ClientFlags, Loaded, Problem, ServerFlags, Sources, Text, load_client, load_grant, load_server,
 };
 
@@ -18,7 +18,7 @@ const LINE_MAX: usize = 8192;
 /// Loads `data` as both roles. Problems must be inside the file, in its order, on one printable
 /// line each, and must not contain the token. The `Debug` output of a loaded configuration must not
 /// contain the token either.
-pub fn fuzz(data: &[u8]) {
+pub(crate) fn fuzz(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if text.contains(TOKEN) {
         return;
@@ -37,7 +37,7 @@ pub fn fuzz(data: &[u8]) {
         assert!(config.summary().iter().all(|line| !line.is_empty()));
     }
     let bind = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    if let Some(grant) = check(&text, load_grant(text_file, bind, crate::CLIENT_PORTS, &sources)) {
+    if let Some(grant) = check(&text, load_grant(text_file, bind, config::CLIENT_PORTS, &sources)) {
         assert!((1..=2).contains(&grant.tokens.len()) && !grant.name.is_empty());
     }
     if let Some(config) = check(&text, load_client(file, &ClientFlags::default(), &sources)) {
@@ -99,7 +99,7 @@ fn is_by_name(text: &str, path: &str) -> bool {
 /// Edits the text after the first line. The first line is the operation: `+ /path value`, `= …`
 /// (replace), `- /path`, `? …` (test). An edited text must be readable, and a refusal must be one
 /// printable line.
-pub fn fuzz_edit(data: &[u8]) {
+pub(crate) fn fuzz_edit(data: &[u8]) {
     let data = String::from_utf8_lossy(data);
     let (line, text) = data.split_once('\n').unwrap_or((&data, ""));
     let mut words = line.splitn(3, ' ');
