@@ -1,8 +1,9 @@
 //! Test tools that all crates share.
 //!
-//! A build without default features has four modules, and all are pure. [`pair`] is two links in
+//! A build without default features has five modules, and all are pure. [`pair`] is two links in
 //! virtual time over the emulated carriers of [`netem`]. [`mod@transfer`] checks a stream between
-//! two ends byte by byte. [`corpus`] replays the inputs of fuzz targets.
+//! two ends byte by byte. [`corpus`] replays the inputs of fuzz targets. [`secrets`] has a
+//! configuration for each key that may hold a secret.
 //!
 //! The default features add the rest. `certs` makes valid and flawed certificates. `conformance` is
 //! the suite that every transport passes unchanged. `path` is a NAT box with weather between a
@@ -26,6 +27,7 @@ pub mod pair;
 pub mod path;
 #[cfg(feature = "full")]
 pub mod peer;
+pub mod secrets;
 #[cfg(feature = "stage")]
 pub mod stage;
 pub mod transfer;

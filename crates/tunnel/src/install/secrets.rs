@@ -538,7 +538,7 @@ mod tests {
 
     #[test]
     fn each_secret_becomes_a_credential_or_is_refused() {
-        for example in config::secrets::examples(TOKEN) {
+        for example in testkit::secrets::examples(TOKEN) {
             let key = (example.section, example.key);
             match split_of(&example.text, Path::new("/")) {
                 Ok(split) => {

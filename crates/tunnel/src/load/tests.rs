@@ -71,7 +71,7 @@ fn each_secret_in_a_readable_file_is_warned_of() {
         assert!(!all.concat().contains(&token), "{all:?}");
         all.iter().filter(|w| w.contains("t.yaml holds ") && w.contains("chmod 600")).count()
     };
-    for example in secrets::examples(&token) {
+    for example in testkit::secrets::examples(&token) {
         let key = (example.section, example.key);
         assert_eq!(warnings(&example.text, 0o644), 1, "{key:?}");
         assert_eq!(warnings(&example.text, 0o600), 0, "{key:?}");
