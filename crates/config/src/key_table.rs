@@ -122,11 +122,6 @@ impl KeyMap {
 }
 
 impl KeyRow {
-    /// Whether server and client have the key.
-    pub(crate) fn is_of_both(&self) -> bool {
-        [KeyPlace::Server, KeyPlace::Client].into_iter().all(|place| self.is_at(Some(place)))
-    }
-
     /// Whether the key exists at a place.
     pub(crate) fn is_at(&self, place: Option<KeyPlace>) -> bool {
         self.only.is_empty() || place.is_some_and(|place| self.only.contains(&place))

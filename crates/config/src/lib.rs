@@ -55,6 +55,8 @@ mod private_service;
 mod problem;
 mod proxy;
 mod public_url;
+#[cfg(test)]
+mod reference;
 mod rights;
 mod role;
 pub mod sample;

@@ -18,10 +18,11 @@ mod tests {
 
     use super::*;
     use crate::mistakes::parse;
+    use crate::reference::TABLES;
     use crate::yaml::{At, Kind, Node};
     use crate::{
-        ClientFlags, Problem, ProxyFlags, ServerFlags, Sources, Text, keys, load_client,
-        load_proxy, load_server,
+        ClientFlags, Problem, ProxyFlags, ServerFlags, Sources, Text, load_client, load_proxy,
+        load_server,
     };
 
     fn uncommented(sample: &str) -> String {
@@ -106,7 +107,7 @@ mod tests {
     fn every_key_is_mentioned_in_its_own_section_and_no_other_one_is() {
         for (name, sample) in [("server", SERVER), ("client", CLIENT), ("proxy", PROXY)] {
             let mut known = BTreeSet::new();
-            for table in keys::TABLES {
+            for table in TABLES {
                 let (role, path) = table.path.split_once(':').unwrap();
                 let dot = if path.is_empty() { "" } else { "." };
                 // A proxy has no links.

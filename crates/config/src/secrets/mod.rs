@@ -109,11 +109,11 @@ mod tests {
     use testkit::secrets::examples;
 
     use super::*;
-    use crate::keys::TABLES;
+    use crate::reference::{self, TABLES};
 
     #[test]
     fn a_key_holds_the_same_in_every_map() {
-        for key in keys::all() {
+        for key in reference::all() {
             assert_eq!(held_by(key.row.key), Some(key.row.holds), "{}: {}", key.role, key.path);
         }
         assert_eq!(held_by("unheard_of"), None);

@@ -16,8 +16,6 @@ mod by;
 mod table;
 mod value;
 
-use std::fmt::Write as _;
-
 use crate::status::Status;
 
 use by::View;
@@ -47,33 +45,33 @@ pub fn list(status: &Status, resident: Option<u64>) -> Vec<Metric<'_>> {
         .collect()
 }
 
-/// The table of all figures in the manual, as Markdown.
-#[must_use]
-pub fn manual() -> String {
-    let mut text = String::from("| metric | kind | told by | content |\n|---|---|---|---|\n");
-    for Figure { name, kind, help, labels, told_by, .. } in FIGURES {
-        let labels = match labels {
-            [] => String::new(),
-            some => format!("{{{}}}", some.join(",")),
-        };
-        let by = match told_by {
-            ToldBy::Always | ToldBy::IfKnown => String::from("all"),
-            ToldBy::Only(role) => role.to_string(),
-            ToldBy::OthersThan(role) => format!("all but {role}"),
-        };
-        let kind = kind.name();
-        // Writing into a string cannot fail.
-        let _ = writeln!(text, "| `{name}{labels}` | {kind} | {by} | {help} |");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
     use std::fs;
     use std::path::Path;
 
     use super::*;
+
+    /// The table of all figures in the manual, as Markdown.
+    fn manual() -> String {
+        let mut text = String::from("| metric | kind | told by | content |\n|---|---|---|---|\n");
+        for Figure { name, kind, help, labels, told_by, .. } in FIGURES {
+            let labels = match labels {
+                [] => String::new(),
+                some => format!("{{{}}}", some.join(",")),
+            };
+            let by = match told_by {
+                ToldBy::Always | ToldBy::IfKnown => String::from("all"),
+                ToldBy::Only(role) => role.to_string(),
+                ToldBy::OthersThan(role) => format!("all but {role}"),
+            };
+            let kind = kind.name();
+            // Writing into a string cannot fail.
+            let _ = writeln!(text, "| `{name}{labels}` | {kind} | {by} | {help} |");
+        }
+        text
+    }
 
     /// `UPDATE=1` writes the table into the page.
     #[test]
