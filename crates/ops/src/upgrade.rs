@@ -34,13 +34,8 @@ pub struct Upgraded {
     pub streams: u64,
     /// Whether the former process stays as the parent of the new process: it was started by a
     /// program that may watch it, other than the service manager systemd.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parent: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-const fn is_false(is: &bool) -> bool {
-    !*is
 }
 
 /// A daemon that can continue in a new process.

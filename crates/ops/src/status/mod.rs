@@ -16,7 +16,7 @@ mod supervised;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use skip::{is_false, is_zero};
+use skip::is_zero;
 
 use crate::Role;
 use crate::hold::Held;
@@ -144,7 +144,7 @@ pub struct FormerProcess {
     /// A readable text about the services and clients whose streams it waits for.
     pub waits_for: String,
     /// Whether it was asked to end, and resets its streams after `drain_timeout`.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ending: bool,
 }
 
