@@ -135,14 +135,12 @@ pub struct Rights {
     /// Whether services of the client may share their addresses with those of other clients.
     pub shared: bool,
     /// Whether services of the client may have `dscp`.
-    #[serde(default)]
     pub dscp: bool,
     /// Targets on the server's side that the client may reach.
     pub forward: Vec<String>,
     /// Private services of other clients that the client may visit.
     pub visit: Vec<String>,
     /// Whether the client may invite visitors to its private services by codes.
-    #[serde(default)]
     pub invite: bool,
     /// Whether the client may run a speed test.
     pub speedtest: bool,

@@ -117,11 +117,6 @@ impl ConfigFile {
         }
     }
 
-    /// The name in messages.
-    pub(crate) fn shown_name(&self) -> String {
-        self.name()
-    }
-
     /// Changes the entry of a client in a text.
     pub(crate) fn change(&self, text: &str, asked: &Change) -> anyhow::Result<String> {
         change(&self.name(), text, asked)
@@ -174,7 +169,8 @@ impl ConfigFile {
         Ok((target, like))
     }
 
-    fn name(&self) -> String {
+    /// The name in messages.
+    pub(crate) fn name(&self) -> String {
         self.0.display().to_string()
     }
 }

@@ -1,9 +1,11 @@
 //! A configuration file on this machine: its text, the folder to which its paths are relative, and
 //! the positions of its problems.
 
+use std::env;
+use std::io::{self, BufRead as _, Read as _};
 use std::path::{Path, PathBuf};
-use std::{env, io};
 
+use anyhow::Context;
 use config::secrets::{Held, Holds, Secrets, stands_in};
 use config::{Problem, Role, Sources, Text, Token};
 use ops::WrongConfig;
@@ -163,6 +165,14 @@ fn exposure_of(secret: &str, file: &Path) -> Option<String> {
 /// Reads the text of a configuration file.
 pub(crate) fn read(path: &Path) -> Result<String, WrongConfig> {
     text_of(path, material::read_config(path))
+}
+
+/// The first line of standard input, of at most `most` bytes. An argument could be read by every
+/// user of this machine.
+pub(crate) fn first_line(most: u64) -> anyhow::Result<String> {
+    let mut line = String::new();
+    io::stdin().lock().take(most).read_line(&mut line).context("standard input")?;
+    Ok(line)
 }
 
 /// Reads the text of a configuration file that tunnel itself has made. A symbolic link is an error.

@@ -1,17 +1,15 @@
 //! Reads the options of services on the command line: passwords from files and standard input, and
 //! the expiry.
 
-use std::io::{self, BufRead as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::Context as _;
 use config::Moment;
 use ops::WrongConfig;
 use ops::lists::{Pair, ServiceOptions};
 
 use crate::cli::{OptionArgs, TargetArgs};
-use crate::input::read;
+use crate::input::{first_line, read};
 
 /// Longer than any pair that a server accepts, in bytes.
 const LINE_MAX: u64 = 1024;
@@ -57,8 +55,7 @@ pub(crate) fn add_target_options(
 /// The pairs that a value of `--basic-auth` denotes.
 pub(crate) fn pairs(value: &str) -> anyhow::Result<Vec<String>> {
     if value == "-" {
-        let mut line = String::new();
-        io::stdin().lock().take(LINE_MAX).read_line(&mut line).context("standard input")?;
+        let line = first_line(LINE_MAX)?;
         return Ok(vec![line.trim_end_matches(['\r', '\n']).to_owned()]);
     }
     let Some(file) = value.strip_prefix('@') else { return Ok(vec![value.to_owned()]) };

@@ -96,7 +96,7 @@ impl RunningDaemon {
     async fn file_of(&self, name: &str) -> anyhow::Result<Option<String>> {
         let known = self.entries()?.one(name.to_owned()).await;
         let is_of_file = known.is_some_and(|known| known.client.from == Origin::File);
-        let file = self.file.as_ref().map(|file| file.0.display().to_string());
+        let file = self.file.as_ref().map(|file| file.name());
         Ok(is_of_file.then(|| file.unwrap_or_else(|| "the server's command line".to_owned())))
     }
 }

@@ -143,7 +143,7 @@ impl RunningDaemon {
             reloaded.failed.push(dropped(&reloaded.refused));
         }
         let left = kept.load(None)?.without;
-        let file = self.file.as_ref().map(|file| file.0.display().to_string());
+        let file = self.file.as_ref().map(|file| file.name());
         let file = file.unwrap_or_else(|| "the command line".to_owned());
         for what in gone.iter().filter(|what| left.contains(what)) {
             reloaded.applied.push(format!("{what} stays in {file}, and is left out from now on"));
@@ -157,7 +157,7 @@ impl RunningDaemon {
         let file = self.file.as_ref().context(no_file)?;
         file.writable()?;
         let before = file.read()?;
-        let name = file.0.display().to_string();
+        let name = file.name();
         let edited = |order: &Order| -> anyhow::Result<String> {
             let mut after = before.clone();
             for what in &order.gone {

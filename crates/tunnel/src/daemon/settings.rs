@@ -79,7 +79,7 @@ impl RunningDaemon {
         let file = self.file.clone().context(shown::NONE)?;
         let before = file.read()?;
         let mut checked = Checked { etag: tag_of(&before), ..Checked::default() };
-        let name = file.shown_name();
+        let name = file.name();
         let findings = |why: anyhow::Error| -> anyhow::Result<Vec<Finding>> {
             let WrongConfig(lines) = why.downcast()?;
             Ok(lines.iter().map(|line| Finding::read(&name, line)).collect())

@@ -1,7 +1,7 @@
 //! The client's side: exchanges a code for a configuration file.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead as _, Read as _};
+use std::io;
 use std::path::Path;
 use std::{fs, mem};
 
@@ -19,6 +19,7 @@ use super::extend::extend;
 use super::renew::{TOKEN_MOST, renew};
 use crate::cli::ClientArgs;
 use crate::config_file::refusal;
+use crate::input::first_line;
 use crate::load::{self, Either};
 use crate::quoted::quoted;
 use crate::runtime::slow_runtime;
@@ -34,7 +35,7 @@ const LINE_MAX: u64 = 16 << 10;
 /// belongs to the same client, it is used and the code is not sent. So the whole command may be run
 /// again. `None`: the client already runs, and has what the code provides.
 pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<Option<ClientArgs>> {
-    let line = if code == "-" { Some(first_line()?) } else { None };
+    let line = if code == "-" { Some(first_line(LINE_MAX)?) } else { None };
     let code = line.as_deref().unwrap_or(code);
     let mut code = Code::read(code).map_err(|why| WrongConfig::one(format!("--enroll: {why}")))?;
     choose_servers(&mut code, args);
@@ -159,13 +160,6 @@ fn choose_servers(code: &mut Code, args: &ClientArgs) {
             |text: &String| server_url(text).map_or_else(|_| text.clone(), |at| at.to_string());
         code.urls = args.server.iter().map(long).collect();
     }
-}
-
-/// The first line of standard input. An argument could be read by every user of this machine.
-fn first_line() -> anyhow::Result<String> {
-    let mut line = String::new();
-    io::stdin().lock().take(LINE_MAX).read_line(&mut line).context("standard input")?;
-    Ok(line)
 }
 
 /// Checks that the existing file belongs to this client.

@@ -1,6 +1,6 @@
 //! The hash of a token with which a client logs in.
 
-use std::io::{self, BufRead, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use anyhow::Context;
@@ -8,6 +8,7 @@ use ops::{WrongConfig, term};
 use proto::greeting::Token;
 use zeroize::Zeroizing;
 
+use crate::input::first_line;
 use crate::material;
 
 /// Longer than any token, in bytes.
@@ -22,9 +23,7 @@ pub(crate) fn hash(file: Option<&Path>) -> anyhow::Result<Zeroizing<String>> {
             if io::stdin().is_terminal() {
                 term::err("the token, and Enter:");
             }
-            let mut line = String::new();
-            io::stdin().lock().take(LINE_MAX).read_line(&mut line).context("standard input")?;
-            line
+            first_line(LINE_MAX)?
         }
     };
     let text = Zeroizing::new(text);

@@ -1,7 +1,6 @@
 //! The visitor's side: a code becomes a forward to the private service.
 
 use std::fs;
-use std::io::{self, BufRead as _, Read as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +12,7 @@ use ops::{Role, WrongConfig, term};
 use crate::cli::{ClientArgs, DaemonArgs, VisitArgs, Which};
 use crate::config_file::{ConfigFile, refusal};
 use crate::enroll;
+use crate::input::first_line;
 use crate::instances::{find_role, reloaded, tell};
 use crate::load::{self, Either};
 
@@ -24,7 +24,7 @@ const LINE_MAX: u64 = 32 << 10;
 
 /// Uses a code. Returns the arguments of the client that should start.
 pub(crate) fn visit(args: &VisitArgs, code: &str) -> anyhow::Result<Option<ClientArgs>> {
-    let line = if code == "-" { Some(first_line()?) } else { None };
+    let line = if code == "-" { Some(first_line(LINE_MAX)?) } else { None };
     let code = line.as_deref().unwrap_or(code);
     let code = VisitCode::read(code).map_err(WrongConfig::one)?;
     let path = args.daemon.config.clone().unwrap_or_else(|| FILE.into());
@@ -71,13 +71,6 @@ pub(crate) fn visit(args: &VisitArgs, code: &str) -> anyhow::Result<Option<Clien
 fn start_with(args: &VisitArgs, path: PathBuf) -> ClientArgs {
     let daemon = DaemonArgs { config: Some(path), ..args.daemon.clone() };
     ClientArgs { daemon, ..ClientArgs::default() }
-}
-
-/// The first line of standard input. An argument could be read by every user of this machine.
-fn first_line() -> anyhow::Result<String> {
-    let mut line = String::new();
-    io::stdin().lock().take(LINE_MAX).read_line(&mut line).context("standard input")?;
-    Ok(line)
 }
 
 /// The address of the service on this machine: the given address, or a free port. The port is kept
