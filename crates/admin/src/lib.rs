@@ -39,6 +39,8 @@ mod guard;
 mod host;
 mod live;
 mod metrics;
+#[cfg(test)]
+mod openapi;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 mod page;

@@ -193,7 +193,7 @@ fn known(name: &str) -> Client {
     }
 }
 
-fn api() -> AdminApi {
+pub(super) fn api() -> AdminApi {
     let token = Token { secret: Secret::new(TOKEN), file: None };
     let read_token = Some(Token { secret: Secret::new(READER), file: None });
     let (hosts, origin) = (Vec::new(), None);
@@ -216,7 +216,7 @@ fn ask(api: &AdminApi, head: &str, body: &str) -> (u16, String) {
 }
 
 /// Sends a request with the token.
-fn get(api: &AdminApi, line: &str, body: &str) -> (u16, String) {
+pub(super) fn get(api: &AdminApi, line: &str, body: &str) -> (u16, String) {
     let head = format!(
         "{line} HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer {TOKEN}\r\n\
          Content-Type: application/json"
