@@ -127,6 +127,19 @@ impl KeyRow {
         self.only.is_empty() || place.is_some_and(|place| self.only.contains(&place))
     }
 
+    /// The type of the value, for readers: `map`, where the row has no other word for a map.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        if self.map.is_some() && self.is.is_empty() { "map" } else { self.is }
+    }
+
+    /// Whether the value is a secret, or a map or list of secrets. A URL, which may have a password
+    /// before its host, and the path of a file with a secret are none.
+    #[must_use]
+    pub const fn is_secret(&self) -> bool {
+        matches!(self.holds, Holds::Token | Holds::Passwords | Holds::Fields)
+    }
+
     /// The unit of the value.
     #[must_use]
     pub fn unit(&self) -> &'static str {

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::keys::{KeyMap, KeyPlace, KeyRow, ROLES};
+use crate::keys::{KeyRow, PlacedKey, ROLES, of_role};
 use crate::model::Change;
 
-/// A key at its place in the file.
+/// A key of REFERENCE.md.
 #[derive(Clone, Debug)]
-pub(crate) struct PlacedKey {
+pub(crate) struct ListedKey {
     /// The role, or `both` for server and client.
     pub(crate) role: &'static str,
     /// The path in the file: `clients[].limits.streams`.
@@ -32,75 +32,26 @@ pub(crate) struct Table {
     pub(crate) keys: Vec<&'static str>,
 }
 
-/// All keys of the files. A map that server and client have in common is listed once.
-pub(crate) fn all() -> Vec<PlacedKey> {
-    let mut found = Vec::new();
-    for (role, place, map) in ROLES {
-        let top =
-            Walk { role, place, path: "", of: "", change: Change::Live, group: SharedBy::Own };
-        top.map(map, &mut found);
-    }
-    found
-}
-
-/// Whether server and client have the key.
-fn is_of_both(row: &KeyRow) -> bool {
-    [KeyPlace::Server, KeyPlace::Client].into_iter().all(|place| row.is_at(Some(place)))
-}
-
-/// A map on the way through a file.
-struct Walk<'a> {
-    role: &'static str,
-    place: KeyPlace,
-    path: &'a str,
-    of: &'static str,
-    change: Change,
-    group: SharedBy,
-}
-
-/// The files that have a map.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SharedBy {
-    /// The files of one role.
-    Own,
-    /// The top level of all files.
-    Top,
-    /// A map of all files, with the same keys for server and client.
-    Both,
-}
-
-impl Walk<'_> {
-    fn map(&self, map: KeyMap, found: &mut Vec<PlacedKey>) {
-        let place = map.at.unwrap_or(self.place);
-        for row in map.rows.iter().filter(|row| row.is_at(Some(place))) {
-            if row.key.is_empty() {
-                let top = Walk { place, group: SharedBy::Top, ..*self };
-                row.map.into_iter().for_each(|map| top.map(map, found));
-                continue;
+/// All keys of the files. A key below the top level that server and client have in common is listed
+/// once, and stands for that of a proxy as well.
+pub(crate) fn all() -> Vec<ListedKey> {
+    let [server, client] = ["server", "client"].map(of_role);
+    let is_in = |keys: &[PlacedKey], key: &PlacedKey| {
+        keys.iter().any(|other| other.path == key.path && other.sentence == key.sentence)
+    };
+    let is_of_both =
+        |key: &PlacedKey| key.path.contains('.') && is_in(&server, key) && is_in(&client, key);
+    let mut all = Vec::new();
+    for (name, _, _) in ROLES {
+        for key in of_role(name) {
+            let role = if is_of_both(&key) { "both" } else { name };
+            let PlacedKey { path, sentence, change, row } = key;
+            if role == name || name == "server" {
+                all.push(ListedKey { role, path, change, sentence, row });
             }
-            let is_of_both = self.group != SharedBy::Own && is_of_both(row);
-            let role = if self.group == SharedBy::Both && is_of_both { "both" } else { self.role };
-            // The map of a server stands for that of a client and of a proxy.
-            let is_listed = self.group != SharedBy::Both || self.role == "server";
-            let dot = if self.path.is_empty() { "" } else { "." };
-            let path = format!("{}{dot}{}", self.path, row.key);
-            let change = row.change.unwrap_or(self.change);
-            if is_listed {
-                let sentence = row.sentence.replace("{of}", self.of);
-                found.push(PlacedKey { role, path: path.clone(), change, sentence, row });
-            }
-            let Some(map) = row.map else { continue };
-            let path = if map.is_list { format!("{path}[]") } else { path };
-            let of = if map.of.is_empty() { self.of } else { map.of };
-            let group = match self.group {
-                SharedBy::Top | SharedBy::Both if is_of_both || self.role == "proxy" => {
-                    SharedBy::Both
-                }
-                SharedBy::Own | SharedBy::Top | SharedBy::Both => SharedBy::Own,
-            };
-            Walk { path: &path, place, of, change, group, ..*self }.map(map, found);
         }
     }
+    all
 }
 
 /// The maps of the files with their keys.
@@ -137,21 +88,20 @@ pub(crate) fn reference() -> String {
     // Without a blank in front, which marks the rows of the first table.
     let list = keys
         .iter()
-        .map(|PlacedKey { role, path, sentence, .. }| format!("|`{role}: {path}`|{sentence}|\n"));
+        .map(|ListedKey { role, path, sentence, .. }| format!("|`{role}: {path}`|{sentence}|\n"));
     let title = "\n## The meaning of each key\n\n|role: key|meaning|\n|---|---|\n".to_owned();
     std::iter::once(head).chain(rows).chain([title]).chain(list).collect()
 }
 
-fn line(key: &PlacedKey) -> String {
-    let PlacedKey { role, path, change, row, .. } = key;
-    let is = if row.map.is_some() && row.is.is_empty() { "map" } else { row.is };
+fn line(key: &ListedKey) -> String {
+    let ListedKey { role, path, change, row, .. } = key;
     let default = match row.default {
         number if number.starts_with(|c: char| c.is_ascii_digit()) => number.to_owned(),
         word if row.is_value => format!("`{word}`"),
         words => words.to_owned(),
     };
     let note = if row.note.is_empty() { String::new() } else { format!(" ({})", row.note) };
-    let (unit, change) = (row.unit(), change.name());
+    let (is, unit, change) = (row.kind(), row.unit(), change.name());
     format!("| `{role}: {path}` | {is} | {default}{note} | {unit} | {change} |\n")
 }
 
@@ -186,4 +136,26 @@ fn the_reference_has_exactly_the_keys_of_the_decoder() {
     known.sort_unstable();
     let keys: BTreeSet<_> = keys.collect();
     assert_eq!(keys.into_iter().collect::<Vec<_>>(), known);
+}
+
+#[test]
+fn each_role_has_its_keys_of_the_reference_once() {
+    let listed = all();
+    // The maps that server, client and proxy have in common (REFERENCE.md).
+    let of_all = ["admin.", "log.", "otlp.", "upgrade."];
+    for (role, _, _) in ROLES {
+        let is_of_role = |key: &&ListedKey| match key.role {
+            "both" if role == "proxy" => of_all.iter().any(|map| key.path.starts_with(map)),
+            listed => listed == "both" || listed == role,
+        };
+        let mut expected: Vec<_> =
+            listed.iter().filter(is_of_role).map(|key| (&key.path, &key.sentence)).collect();
+        let found = of_role(role);
+        let mut found: Vec<_> = found.iter().map(|key| (&key.path, &key.sentence)).collect();
+        expected.sort_unstable();
+        found.sort_unstable();
+        assert!(found.len() > 60, "{role}: {}", found.len());
+        assert_eq!(found, expected, "{role}");
+    }
+    assert!(of_role("run").is_empty());
 }
