@@ -395,3 +395,32 @@ async fn metrics_page(State(api): ApiState) -> Response {
     let page = page::page(&metrics::list(&status));
     ([(CONTENT_TYPE, page::CONTENT_TYPE)], page).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use crate::tests::{READER, api, ask};
+
+    #[test]
+    fn the_token_that_only_reads_reads_the_keys_of_the_role() {
+        let field = format!("Authorization: Bearer {READER}");
+        let head = format!("GET /api/v1/config/keys HTTP/1.1\r\nHost: HOST\r\n{field}");
+        let (status, answer) = ask(&api(), &head, "");
+        assert_eq!(status, 200, "{answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let keys: Vec<Value> = serde_json::from_str(body).unwrap();
+        assert_eq!(keys.len(), config::keys::of_role("server").len());
+        let of = |path: &str| keys.iter().find(|key| key["path"] == path).expect(path);
+        let drain = of("drain_timeout");
+        for (name, value) in
+            [("type", "duration"), ("default", "120s"), ("unit", "time"), ("change", "live")]
+        {
+            assert_eq!(drain[name], value, "{drain}");
+        }
+        assert!(drain["default_is_value"] == true && drain.get("secret").is_none(), "{drain}");
+        assert!(drain["meaning"].as_str().unwrap().ends_with('.'), "{drain}");
+        assert_eq!(of("clients[].token")["secret"], true);
+        assert_eq!(of("clients[].allow")["type"], "map");
+    }
+}

@@ -29,7 +29,7 @@ use super::places::PLACES;
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 
 /// The token that only reads.
-const READER: &str = "Zr5Tn8Qw1Ey6Ui3Op0AsdfGh3JeUi9Kw";
+pub(super) const READER: &str = "Zr5Tn8Qw1Ey6Ui3Op0AsdfGh3JeUi9Kw";
 
 /// A daemon with a status, a log and two clients.
 pub(crate) struct Fixed;
@@ -202,7 +202,7 @@ pub(super) fn api() -> AdminApi {
     AdminApi::start(&settings, Arc::new(Fixed), Life::new()).unwrap()
 }
 
-fn ask(api: &AdminApi, head: &str, body: &str) -> (u16, String) {
+pub(super) fn ask(api: &AdminApi, head: &str, body: &str) -> (u16, String) {
     let address = api.url().strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     let length = body.len();

@@ -1,9 +1,12 @@
-//! The configuration file: as it is, before and after a change.
+//! The configuration file: as it is, before and after a change; and its keys.
+
+use std::ops::Not;
 
 use anyhow::Context as _;
+use config::keys::{PlacedKey, of_role};
 use serde::{Deserialize, Serialize};
 
-use super::context::Context;
+use super::context::{Context, timely};
 use super::contract::{About, Command};
 use super::form::Misread;
 use super::patch::{self, Patch};
@@ -121,5 +124,70 @@ impl Command for Undo {
         let reloaded = settings(cx)?.undo().await?;
         cx.audit("the configuration before the last change");
         Ok(reloaded)
+    }
+}
+
+/// A key of the configuration, with the words of REFERENCE.md. The sentence and the type have
+/// backticks around words of the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigKey {
+    /// The path in the file: `clients[].limits.streams`.
+    pub path: String,
+    /// The meaning of the key.
+    pub meaning: String,
+    /// The type of the value.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The value of an absent key, or words for its absence.
+    pub default: String,
+    /// Whether `default` is a value that the key could have.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub default_is_value: bool,
+    /// An explanation of the default.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    /// The unit, where the value has one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub unit: String,
+    /// When a changed value takes effect: `live`, `reconnect` or `restart`.
+    pub change: String,
+    /// Whether the value is a secret.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub secret: bool,
+    /// The first version of `tunnel` with the key.
+    pub since: String,
+}
+
+impl From<PlacedKey> for ConfigKey {
+    fn from(PlacedKey { path, sentence, change, row }: PlacedKey) -> Self {
+        Self {
+            path,
+            meaning: sentence,
+            kind: row.kind().to_owned(),
+            default: row.default.to_owned(),
+            default_is_value: row.is_value,
+            note: row.note.to_owned(),
+            unit: row.unit().to_owned(),
+            change: change.name().to_owned(),
+            secret: row.is_secret(),
+            since: row.since.to_owned(),
+        }
+    }
+}
+
+/// The keys that the file of this daemon may have. The keys do not depend on the file, so a daemon
+/// without one has the same list. `tunnel run` has no keys: it has no file of its own.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ListKeys {}
+
+impl Command for ListKeys {
+    const ABOUT: About = About::new("keys", "keys")
+        .help("List the keys of the configuration with their meanings and defaults")
+        .routes(&[get("/config/keys")]);
+    type Answer = Vec<ConfigKey>;
+
+    async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Vec<ConfigKey>> {
+        let role = timely(cx.daemon.brief()).await?.role;
+        Ok(of_role(role.name()).into_iter().map(ConfigKey::from).collect())
     }
 }

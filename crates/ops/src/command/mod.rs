@@ -16,7 +16,7 @@
 //! | `contract` | what a command is |
 //! | `table` | the list of all commands |
 //! | `life` | commands: the daemon itself |
-//! | `configuration` | commands: the configuration file |
+//! | `configuration` | commands: the configuration file and its keys |
 //! | `clients` | commands: the clients of a server |
 //! | `services` | commands: the services of a client, and their visitors |
 //! | `traffic` | commands: streams, links and connections to targets |
@@ -46,7 +46,7 @@ mod table;
 mod traffic;
 
 pub use clients::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient};
-pub use configuration::{Amend, Foresee, ReadConfig, Undo};
+pub use configuration::{Amend, ConfigKey, Foresee, ListKeys, ReadConfig, Undo};
 pub use context::{Context, News, NoAnswer, PATIENCE};
 pub use contract::{About, Command};
 pub use form::{Form, Misread};

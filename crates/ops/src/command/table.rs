@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use super::clients::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient};
-use super::configuration::{Amend, Foresee, ReadConfig, Undo};
+use super::configuration::{Amend, Foresee, ListKeys, ReadConfig, Undo};
 use super::context::Context;
 use super::contract::{About, Command};
 use super::fields::{self, Fields, Unread, fields_of};
@@ -34,6 +34,7 @@ pub const TABLE: &[Entry] = &[
     Entry::of::<Restart>(),
     Entry::of::<OpenConsole>(),
     Entry::of::<ReadConfig>(),
+    Entry::of::<ListKeys>(),
     Entry::of::<Amend>(),
     Entry::of::<Foresee>(),
     Entry::of::<Undo>(),
