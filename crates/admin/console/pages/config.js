@@ -14,6 +14,7 @@ import { t } from "../parts/text.js";
 /** @param {{ s: import("../store.js").State }} props */
 export function Config({ s }) {
   const [file, setFile] = useState(/** @type {any} */ (null));
+  const [keys, setKeys] = useState(/** @type {import("../parts/meaning.js").Key[]} */ ([]));
   const [form, setForm] = useState("text");
   const [text, setText] = useState("");
   const [patch, setPatch] = useState(/** @type {any[]} */ ([]));
@@ -35,7 +36,11 @@ export function Config({ s }) {
       setError(wrong);
     }
   };
-  useEffect(() => void load(), [s.epoch > 0]);
+  useEffect(() => {
+    load();
+    // Without the keys, the page has no explanations, and all else works.
+    get("/api/v1/config/keys").then(setKeys, () => {});
+  }, [s.epoch > 0]);
 
   const changed = form === "text" ? file && text !== file.text : patch.length > 0;
   const body = () => (form === "text" ? { text } : patch);
@@ -75,8 +80,8 @@ export function Config({ s }) {
     !file.writable && h("p", { class: "note-line warn", role: "status" }, t("config.readonly"), " ", file.why_not),
     s.totals?.reload_error && h("p", { class: "problem" }, s.totals.reload_error),
     form === "text"
-      ? h(Editor, { value: text, onChange: edit(setText), wrong: (judged?.problems ?? []).map((/** @type {any} */ one) => one.line), readonly: !file.writable })
-      : h(Usual, { config: file.config, role: s.totals?.role, onChange: edit(setPatch), key: file.etag }),
+      ? h(Editor, { value: text, onChange: edit(setText), wrong: (judged?.problems ?? []).map((/** @type {any} */ one) => one.line), readonly: !file.writable, keys })
+      : h(Usual, { config: file.config, role: s.totals?.role, keys, onChange: edit(setPatch), key: file.etag }),
     other && h("p", { class: "note-line warn", role: "status" }, t("config.moved")),
     stale(error) ? h("p", { class: "problem", role: "alert" }, t("config.stale")) : h(Problem, { error }),
     judged && h(Card, { title: t(judged.ok ? "config.diff" : "config.wrong") }, h(Judgement, { judged, onLine: focusLine })),

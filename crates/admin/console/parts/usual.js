@@ -4,21 +4,22 @@
 import { h } from "../vendor/preact.js";
 import { useState } from "../vendor/hooks.js";
 import { Card } from "./bits.js";
+import { Meaning, keyAt, plainDefault } from "./meaning.js";
 import { t } from "./text.js";
 
-/** @typedef {{ path: string, text: string, hint?: string, options?: string[], list?: boolean, number?: boolean }} Field */
+/** `hint`: an example for a key without a default. @typedef {{ path: string, text: string, hint?: string, options?: string[], list?: boolean, number?: boolean }} Field */
 
 /** @type {Record<string, Field[]>} */
 const FIELDS = {
   both: [
     { path: "/log/level", text: "field.level", options: ["error", "warn", "info", "debug", "trace"] },
-    { path: "/memory_budget", text: "field.memory", hint: "512MiB" },
-    { path: "/drain_timeout", text: "field.drain", hint: "120s" },
-    { path: "/keepalive", text: "field.keepalive", hint: "15s" },
-    { path: "/resume_timeout", text: "field.resume", hint: "60s" },
+    { path: "/memory_budget", text: "field.memory" },
+    { path: "/drain_timeout", text: "field.drain" },
+    { path: "/keepalive", text: "field.keepalive" },
+    { path: "/resume_timeout", text: "field.resume" },
   ],
   server: [{ path: "/listen", text: "field.listen", hint: "tls://[::]:7000", list: true }, { path: "/http/domain", text: "field.domain", hint: "example.com" }],
-  client: [{ path: "/servers", text: "field.servers", hint: "tls://example.com:7000", list: true }, { path: "/connections", text: "field.connections", hint: "auto" }],
+  client: [{ path: "/servers", text: "field.servers", hint: "tls://example.com:7000", list: true }, { path: "/connections", text: "field.connections" }],
 };
 
 /** @param {any} config @param {string} path */
@@ -50,8 +51,8 @@ function patch(config, fields, values) {
   return order;
 }
 
-/** @param {{ config: any, role: string|undefined, onChange: (patch: any[]) => void }} props */
-export function Usual({ config, role, onChange }) {
+/** @param {{ config: any, role: string|undefined, keys: import("./meaning.js").Key[], onChange: (patch: any[]) => void }} props */
+export function Usual({ config, role, keys, onChange }) {
   const [values, setValues] = useState(/** @type {Record<string, string>} */ ({}));
   const fields = [...(FIELDS[role ?? ""] ?? []), ...(role === "proxy" ? FIELDS.both.slice(0, 1) : FIELDS.both)];
   const put = (/** @type {Field} */ field) => (/** @type {any} */ event) => {
@@ -61,10 +62,13 @@ export function Usual({ config, role, onChange }) {
   };
   return h(Card, null, h("div", { class: "form" }, h("div", { class: "two" }, fields.map((field) => {
     const value = values[field.path] ?? shown(at(config, field.path));
+    const path = field.path.slice(1).replaceAll("/", ".");
+    const key = keyAt(keys, path);
+    const usual = key && plainDefault(key);
     return h("label", { class: "field", key: field.path }, t(field.text),
       field.options
-        ? h("select", { value, onChange: put(field) }, h("option", { value: "" }, t("field.default")), field.options.map((one) => h("option", { key: one, value: one }, one)))
-        : h("input", { value, placeholder: field.hint, autocomplete: "off", spellcheck: false, onInput: put(field) }),
-      h("small", null, h("code", null, field.path.slice(1).replaceAll("/", "."))));
+        ? h("select", { value, onChange: put(field) }, h("option", { value: "" }, t("field.default"), usual && ` (${usual})`), field.options.map((one) => h("option", { key: one, value: one }, one)))
+        : h("input", { value, placeholder: field.hint ?? usual, autocomplete: "off", spellcheck: false, onInput: put(field) }),
+      h("small", null, h("code", null, path), key && [" ", h(Meaning, { of: key })]));
   })), h("p", { class: "hint" }, t("field.hint"))));
 }

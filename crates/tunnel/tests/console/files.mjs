@@ -93,6 +93,39 @@ export async function changes_make_the_list_that_a_whole_line_has({ folder }) {
   assert.deepEqual(listed(rows, line({ whole: false, after: 1, revision: 2, gone: ["a"] })).list.map((one) => one.name), ["b"]);
 }
 
+/** The key at the cursor, which is `|` in each text. */
+export async function the_key_at_the_cursor_has_its_path_or_none({ folder }) {
+  const { pathAt } = await import(pathToFileURL(path.join(folder, "parts/key-path.js")).href);
+  for (const [text, expected] of [
+    ["memory_budget: 1|GiB", "memory_budget"],
+    ["log:\n  level: info\n  # none\n\n  |format: text\n", "log.format"],
+    ["log:\n  level: info\n|memory_budget: 1GiB", "memory_budget"],
+    ["clients:\n  - name: a\n    allow:\n      tcp: [1]\n  - name: b\n    limits: # ours\n      streams|: 5", "clients.limits.streams"],
+    ["clients:\n- name: a\n  token: b\n- name: c\n  token|: d", "clients.token"],
+    ["clients:\n- name: a\nlisten: |x", "listen"],
+    ["clients:\n  -\n    name: |b", "clients.name"],
+    ["clients:\n  - &one\n    |name: b", "clients.name"],
+    ["listen:\n  - tls://[::]:7000|", "listen"],
+    ["admin: { listen: \"[::1]:7070\", token|_file: a }", "admin.token_file"],
+    ["admin: { listen: |\"[::1]:7070, x: 1\", token_file: a }", "admin.listen"],
+    ["ad|min: { listen: a }", "admin"],
+    ["admin: { listen: a } # b: |c", "admin"],
+    ["clients:\n  - { name: a, limits: { rate: 1, |streams: 5 }, token: b }", "clients.limits.streams"],
+    ["clients:\n  - { name: a, limits: { rate: 1 }, to|ken: b }", "clients.token"],
+    ["clients: [{ name: a, 'token': 'it''s: |b' }]", "clients.token"],
+    ["\"log\":\r\n  \"level\": |info\r\n", "log.level"],
+    // Of these nothing is said.
+    ["# memory_budget: |1GiB", null],
+    ["log:\n|\n  level: info", null],
+    ["log:\n\tlevel|: info", null],
+    ["limits: { rate: 1,\n  streams: |5 }", null],
+    ["name: >\n  a text\n  streams: |5", null],
+    ["|---", null],
+  ]) {
+    assert.equal(pathAt(text.replace("|", ""), text.indexOf("|")), expected, text);
+  }
+}
+
 export function texts_are_never_html_and_colours_have_one_file({ folder }) {
   for (const one of ours(folder)) {
     const code = read(folder, one);

@@ -231,6 +231,38 @@ export async function the_difference_is_what_lands_and_a_second_window_loses_not
   }
 }
 
+export async function the_key_at_the_cursor_is_explained_and_an_empty_field_shows_its_default(rig) {
+  const page = await rig.console("server");
+  const keys = await (await rig.api("server", "GET", "/api/v1/config/keys")).json();
+  const meaning = (path) => keys.find((one) => one.path === path).meaning.replaceAll("`", "");
+  await visit(page, "config");
+  const field = page.locator("#text");
+  const was = await field.inputValue();
+  await field.fill(`${was}memory_budget: 64MiB\nunheard_of: 1\n`);
+  const put = (words) => field.evaluate((area, words) => {
+    area.focus();
+    const at = area.value.indexOf(words);
+    area.setSelectionRange(at, at);
+  }, words);
+  const said = page.locator("#meaning");
+  for (const [words, path] of [["memory_budget", "memory_budget"], ["streams: ", "clients[].limits.streams"], ["token_file", "admin.token_file"]]) {
+    await put(words);
+    await said.getByText(path, { exact: true }).waitFor();
+    assert((await said.innerText()).includes(meaning(path)), await said.innerText());
+  }
+  assert.equal(await field.getAttribute("aria-describedby"), await said.getAttribute("id"));
+  for (const words of ["unheard_of", "# The comment"]) {
+    await put(words);
+    await until(`nothing of ${words}`, async () => (await said.innerText()).trim() === "");
+  }
+  await page.getByRole("button", { name: "Form" }).click();
+  const keepalive = page.getByLabel("Interval of keepalives");
+  assert.equal(await keepalive.getAttribute("placeholder"), keys.find((one) => one.path === "keepalive").default);
+  await sees(page, meaning("keepalive"));
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+}
+
 export async function the_death_of_a_daemon_is_said_and_its_return_is_seen(rig) {
   const page = await rig.console("server");
   const began = Date.now();
