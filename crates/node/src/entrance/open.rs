@@ -54,7 +54,7 @@ fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<(
             entrance: Arc::clone(&open.entrance),
             times: Cell::new(flows.times),
         });
-        let steering = open.entrance.steering.clone();
+        let steering = open.entrance.steering.clone().map(|steering| (steering, worker.index));
         let listening = relay::listen_flows(socket.try_clone()?, steering, door, Rc::clone(flows))?;
         open.listening = Some(Guard::Udp(listening));
         return Ok(());

@@ -12,7 +12,7 @@ use crate::throttle::Throttle;
 pub enum DropReason {
     /// The link could not take it in time.
     QueueFull,
-    /// There is no link to the far side.
+    /// There is no link to the far side, or another worker reads the datagrams of the peer now.
     NoLink,
     /// The limit of flows is reached.
     Limit,

@@ -60,13 +60,13 @@ struct Key {
 
 /// Serves the peers of a bound socket in a task of this thread until the guard is dropped. Each
 /// worker calls this function with its own socket of the group; `steering` is that of the group,
-/// which counts the flows.
+/// which counts the flows, with the index of the socket.
 ///
 /// # Errors
 /// The socket cannot be registered, or lacks an option.
 pub fn listen_flows(
     socket: UdpSocket,
-    steering: Option<Arc<Steering>>,
+    steering: Option<(Arc<Steering>, usize)>,
     handler: Rc<dyn FlowHandler>,
     settings: Rc<FlowSettings>,
 ) -> io::Result<ListeningFlows> {
@@ -134,7 +134,7 @@ struct Port {
     /// The number of the task's current turn, so that a flow is refreshed once per turn.
     turn: Cell<u64>,
     address: SocketAddr,
-    steering: Option<Arc<Steering>>,
+    steering: Option<(Arc<Steering>, usize)>,
     handler: Rc<dyn FlowHandler>,
 }
 
@@ -169,8 +169,8 @@ impl NearSocket for Port {
         canonical(to.peer)
     }
 
-    fn steering(&self) -> Option<&Arc<Steering>> {
-        self.steering.as_ref()
+    fn steering(&self) -> Option<(&Arc<Steering>, usize)> {
+        self.steering.as_ref().map(|(steering, worker)| (steering, *worker))
     }
 
     fn complain(&self, full: IsFull, peer: SocketAddr, settings: &FlowSettings) {

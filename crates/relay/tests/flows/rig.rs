@@ -111,7 +111,7 @@ impl Plan {
     pub(crate) fn rig_on(
         self,
         socket: std::net::UdpSocket,
-        steering: Option<Arc<Steering>>,
+        steering: Option<(Arc<Steering>, usize)>,
     ) -> Rig {
         let Self { bind: _, target, allow, stand_ins, visitors, targets } = self;
         let (visitors, targets) = (Rc::new(visitors), Rc::new(targets));

@@ -43,7 +43,7 @@ pub fn flow_group(address: SocketAddr, count: usize) -> io::Result<FlowGroup> {
     let sockets = super::share(address, count)?;
     crate::handover::note(&sockets);
     let steering = Steering::of(&sockets)?;
-    if let Err(error) = steering.attach(&steering.lock()) {
+    if let Err(error) = steering.attach(&mut steering.lock()) {
         tracing::warn!(
             %error, %address,
             "the kernel does not steer the datagrams of {address} to workers by their sender: {error}; \
@@ -66,6 +66,8 @@ struct State {
     /// port is closed.
     member: Option<UdpSocket>,
     buckets: Buckets,
+    /// Whether the kernel follows `buckets`.
+    is_attached: bool,
 }
 
 impl Steering {
@@ -76,7 +78,7 @@ impl Steering {
         };
         let buckets = Buckets::even(sockets.len());
         let live = [const { AtomicU32::new(0) }; BUCKETS];
-        Ok(Self { state: Mutex::new(State { member, buckets }), live })
+        Ok(Self { state: Mutex::new(State { member, buckets, is_attached: false }), live })
     }
 
     /// Assigns the peers to the workers in `usable`, as [`Buckets::assign`] does. Workers without a
@@ -96,7 +98,7 @@ impl Steering {
             return Ok(());
         }
         let before = std::mem::replace(&mut state.buckets, next);
-        self.attach(&state).inspect_err(|_| state.buckets = before)
+        self.attach(&mut state).inspect_err(|_| state.buckets = before)
     }
 
     /// The assignment in force.
@@ -111,11 +113,21 @@ impl Steering {
         self.live.get(bucket).map_or(0, |live| live.load(Ordering::Relaxed))
     }
 
-    /// Records that a flow of `peer` begins.
-    pub fn enter(&self, peer: SocketAddr) {
-        if let Some(live) = self.live.get(bucket_of(peer)) {
+    /// Records that a flow of `peer` begins on a worker. False: the bucket of the peer has moved to
+    /// another worker, and nothing is recorded. The datagram had waited in the socket of the former
+    /// worker meanwhile. A flow on that worker would get no later datagram, and a target would see
+    /// the peer at two addresses.
+    #[must_use]
+    pub fn enter(&self, peer: SocketAddr, worker: usize) -> bool {
+        let bucket = bucket_of(peer);
+        let Some(live) = self.live.get(bucket) else { return true };
+        // `assign` reads the counts under the lock, so a bucket with this flow stays.
+        let state = self.lock();
+        let is_own = !state.is_attached || state.buckets.worker(bucket) == worker;
+        if is_own {
             live.fetch_add(1, Ordering::Relaxed);
         }
+        is_own
     }
 
     /// Records that a flow of `peer` has ended.
@@ -135,11 +147,12 @@ impl Steering {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn attach(&self, state: &State) -> io::Result<()> {
-        match &state.member {
-            Some(member) => attach(member, &mut program::program(&state.buckets)),
-            None => Ok(()),
+    fn attach(&self, state: &mut State) -> io::Result<()> {
+        if let Some(member) = &state.member {
+            attach(member, &mut program::program(&state.buckets))?;
+            state.is_attached = true;
         }
+        Ok(())
     }
 }
 
@@ -209,7 +222,9 @@ mod tests {
         let steering = &group.steering;
         steering.assign(&[0]).unwrap();
         let peer: SocketAddr = "192.0.2.1:4000".parse().unwrap();
-        steering.enter(peer);
+        assert!(!steering.enter(peer, 1));
+        assert_eq!(steering.live(bucket_of(peer)), 0);
+        assert!(steering.enter(peer, 0));
         assert_eq!(steering.live(bucket_of(peer)), 1);
         steering.assign(&[0, 1]).unwrap();
         let buckets = steering.buckets();
@@ -237,6 +252,7 @@ mod tests {
         group.steering.assign(&[0]).unwrap();
         group.steering.assign(&[]).unwrap();
         let visitor = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(group.steering.enter(visitor.local_addr().unwrap(), 0));
         assert_eq!(receiver(&group, &visitor, group.sockets[0].local_addr().unwrap()), 0);
     }
 }

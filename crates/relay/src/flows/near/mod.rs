@@ -61,8 +61,8 @@ pub(crate) trait NearSocket: fmt::Debug + Sized + 'static {
         None
     }
 
-    /// The counter of flows for a group of sockets.
-    fn steering(&self) -> Option<&Arc<Steering>> {
+    /// The counter of flows for a group of sockets, and the index of the socket in the group.
+    fn steering(&self) -> Option<(&Arc<Steering>, usize)> {
         None
     }
 
@@ -135,30 +135,48 @@ impl<S: NearSocket> Ends<S> {
     }
 }
 
-/// Counts a live flow.
-struct Counted {
-    stats: Rc<FlowStats>,
+/// Keeps the datagrams of a peer at the worker of its flow.
+struct Steered {
     steering: Option<Arc<Steering>>,
     peer: SocketAddr,
 }
 
-impl Counted {
-    fn new<S: NearSocket>(flows: &NearFlows<S>, peer: SocketAddr) -> Self {
-        let steering = flows.socket.steering().cloned();
-        if let Some(steering) = &steering {
-            steering.enter(peer);
+impl Steered {
+    /// `None`: the kernel gives the datagrams of the peer to another worker.
+    fn new<S: NearSocket>(socket: &S, peer: SocketAddr) -> Option<Self> {
+        let steering = match socket.steering() {
+            Some((steering, worker)) if steering.enter(peer, worker) => Some(Arc::clone(steering)),
+            Some(_) => return None,
+            None => None,
+        };
+        Some(Self { steering, peer })
+    }
+}
+
+impl Drop for Steered {
+    fn drop(&mut self) {
+        if let Some(steering) = &self.steering {
+            steering.leave(self.peer);
         }
-        flows.settings.stats.enter();
-        Self { stats: Rc::clone(&flows.settings.stats), steering, peer }
+    }
+}
+
+/// Counts a live flow.
+struct Counted {
+    stats: Rc<FlowStats>,
+    _steered: Steered,
+}
+
+impl Counted {
+    fn new(stats: &Rc<FlowStats>, steered: Steered) -> Self {
+        stats.enter();
+        Self { stats: Rc::clone(stats), _steered: steered }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         self.stats.leave();
-        if let Some(steering) = &self.steering {
-            steering.leave(self.peer);
-        }
     }
 }
 
@@ -245,6 +263,7 @@ impl<S: NearSocket> NearFlows<S> {
             });
         }
         let sender = self.socket.sender(&to, peer);
+        let steered = Steered::new(&self.socket, sender).ok_or(DropReason::NoLink)?;
         let reply = Reply::new(self, to, peer);
         let (inlet, permit) = open(Rc::<Reply<S>>::clone(&reply))?;
         let gate = permit.as_ref().map(Permit::gate).or_else(|| self.socket.gate());
@@ -256,7 +275,7 @@ impl<S: NearSocket> NearFlows<S> {
             }
             return Err(DropReason::of_refusal(code));
         }
-        let counted = Counted::new(self, sender);
+        let counted = Counted::new(&self.settings.stats, steered);
         let live = Live { ends: ends.clone(), _permit: permit, _counted: counted };
         match self.insert(key, source, Flow::Live(live), now) {
             Ok(slot) => {
