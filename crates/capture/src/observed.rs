@@ -16,7 +16,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use config::{Public, Service};
 use h1::{BodyPart, Rest, Then, Tracker};
@@ -152,6 +152,10 @@ impl<T: Targets> Targets for Between<T> {
 
     fn mark(&self) -> u64 {
         self.target.mark()
+    }
+
+    fn connected(&self, took: Duration) {
+        self.target.connected(took);
     }
 
     fn layer(&self, target: &TargetAddr) -> Option<Rc<dyn Layer>> {

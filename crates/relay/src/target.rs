@@ -6,6 +6,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use proto::{HEAD_ROOM, ResetCode};
@@ -89,6 +90,11 @@ pub trait Targets: 'static {
         0
     }
 
+    /// Records the time of the connection to the target that was dialled last.
+    fn connected(&self, took: Duration) {
+        let _ = took;
+    }
+
     /// Records whether a flow to the target that was dialled last is answered, or has been silent
     /// for long. Returns whether a flow without an answer should move to another target.
     fn note_answers(&self, answers: bool) -> bool {
@@ -119,6 +125,10 @@ impl<T: Targets + ?Sized> Targets for Rc<T> {
 
     fn mark(&self) -> u64 {
         (**self).mark()
+    }
+
+    fn connected(&self, took: Duration) {
+        (**self).connected(took);
     }
 
     fn note_answers(&self, answers: bool) -> bool {
@@ -163,10 +173,13 @@ pub fn connect_stream(
         loop {
             let connecting = connect(&own, target, allow.as_ref(), header.as_deref());
             let connected = match connecting.await {
-                Ok((dialled, target)) => match targets.layer(&target) {
-                    Some(layer) => wrap(&*layer, dialled, target, &first, &own).await,
-                    None => Ok(dialled.keep().into()),
-                },
+                Ok((dialled, target)) => {
+                    targets.connected(dialled.took());
+                    match targets.layer(&target) {
+                        Some(layer) => wrap(&*layer, dialled, target, &first, &own).await,
+                        None => Ok(dialled.keep().into()),
+                    }
+                }
                 Err(error) => Err(error),
             };
             match connected {

@@ -1,11 +1,11 @@
 //! The target of one visitor of a service with several targets. It belongs to the stream or flow
 //! until its end, as the settings' watcher and as the list of targets to dial.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use config::{Over, Service};
 use h1::Doubt;
@@ -47,8 +47,7 @@ impl Several {
         let first = kept.or_else(|| self.pool.pick(visitor.as_ref(), &[])).unwrap_or(0);
         self.pool.member(first).enter();
         let tried = RefCell::new(vec![first]);
-        let since = Cell::new(Instant::now());
-        Rc::new(Choice { of: Rc::clone(self), visitor, over, tried, since })
+        Rc::new(Choice { of: Rc::clone(self), visitor, over, tried })
     }
 }
 
@@ -59,8 +58,6 @@ pub(super) struct Choice {
     over: Over,
     /// The indexes of the chosen targets; the last one is current.
     tried: RefCell<Vec<usize>>,
-    /// When the current target was chosen. Its dial begins at this moment.
-    since: Cell<Instant>,
 }
 
 impl Choice {
@@ -98,7 +95,6 @@ impl Targets for Choice {
         self.member().leave();
         self.tried.borrow_mut().push(next);
         self.member().enter();
-        self.since.set(Instant::now());
         self.address()
     }
 
@@ -110,6 +106,10 @@ impl Targets for Choice {
         self.member().mark()
     }
 
+    fn connected(&self, took: Duration) {
+        self.of.pool.took(self.place(), took);
+    }
+
     fn layer(&self, _target: &TargetAddr) -> Option<Rc<dyn Layer>> {
         self.of.layers.get(self.place())?.clone()
     }
@@ -119,10 +119,6 @@ impl Watcher for Choice {
     fn dialled(&self, outcome: Result<(), &DialError>) {
         // A failure was recorded when the next target was requested, or it is the failure of a
         // flow.
-        // A flow needs no connection, so its dial takes no time.
-        if outcome.is_ok() && self.over == Over::Tcp {
-            self.of.pool.took(self.place(), self.since.get().elapsed());
-        }
         self.of.pool.dialled(self.place(), outcome);
     }
 

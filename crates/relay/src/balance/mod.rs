@@ -61,11 +61,12 @@ impl Turns {
             }
             (Balance::LeastConnections, _) => self.least(candidates, |one| one.visitors()),
             (Balance::LeastLatency, _) => {
-                // An unknown time counts as none, so that the next visitor measures it; without
-                // any known time, the visitors alone decide.
-                let is_known = fit().any(|(_, one)| one.micros > 0);
-                let time = |one: &Candidate| if is_known { u128::from(one.micros) } else { 1 };
-                self.least(candidates, |one| one.visitors() * time(one))
+                // An unknown time counts as the least known time, so that one of the next visitors
+                // measures it. An end that does not answer must not get all visitors meanwhile.
+                let known = fit().map(|(_, one)| one.micros).filter(|micros| *micros > 0);
+                let least = known.min().unwrap_or(1);
+                let time = |one: &Candidate| if one.micros > 0 { one.micros } else { least };
+                self.least(candidates, |one| one.visitors() * u128::from(time(one)))
             }
         }
     }
@@ -165,8 +166,10 @@ mod tests {
         assert_eq!(least(&[away(1, 0, 9_000), away(2, 0, 1_000)]), 1);
         assert_eq!(least(&[away(1, 0, 9_000), away(2, 7, 1_000)]), 1);
         assert_eq!(least(&[away(1, 0, 9_000), away(2, 9, 1_000)]), 0);
-        // An end without a known time is measured by the next visitor.
-        assert_eq!(least(&[away(1, 0, 1), away(2, 99, 0)]), 1);
+        // An end without a known time counts as near, and does not get all visitors.
+        assert_eq!(least(&[away(1, 1, 9_000), away(2, 0, 0)]), 1);
+        assert_eq!(least(&[away(1, 0, 9_000), away(2, 1, 0)]), 0);
+        assert_eq!(least(&[away(1, 0, 9_000), away(2, 0, 1_000), away(3, 1, 0)]), 1);
         // Without any known time the least busy end is next.
         let unknown = [away(1, 4, 0), away(2, 3, 0), away(3, 3, 0)];
         assert_eq!(picks(Balance::LeastLatency, &unknown, 3), [1, 2, 1]);

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::Socket;
 
@@ -12,23 +13,32 @@ use crate::Socket;
 /// connection already, so the drop sends RST: a clean end would look like an empty request. (A Unix
 /// socket has no RST; its service sees a clean end.)
 #[derive(Debug)]
-pub struct Dialled(pub(super) Socket);
+pub struct Dialled {
+    pub(super) socket: Socket,
+    pub(super) took: Duration,
+}
 
 impl AsFd for Dialled {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
 impl Dialled {
+    /// The time of the connection itself, without the lookup of a name and without waiting.
+    #[must_use]
+    pub const fn took(&self) -> Duration {
+        self.took
+    }
+
     /// Writes all bytes. Waits while the buffer of the socket is full.
     ///
     /// # Errors
     /// The error of the socket.
     pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            poll_fn(|cx| self.0.poll_write_ready(cx)).await?;
-            let written = self.0.write(&[IoSlice::new(bytes)], bytes.len())?;
+            poll_fn(|cx| self.socket.poll_write_ready(cx)).await?;
+            let written = self.socket.write(&[IoSlice::new(bytes)], bytes.len())?;
             bytes = bytes.get(written.unwrap_or(0)..).unwrap_or_default();
         }
         Ok(())
@@ -36,13 +46,13 @@ impl Dialled {
 
     /// Ready when the target has sent bytes or its end, or the socket has an error.
     pub(crate) fn poll_speaks(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll_read_ready(cx).map(drop)
+        self.socket.poll_read_ready(cx).map(drop)
     }
 
     /// Keeps the connection: from now on, closing the socket ends it cleanly.
     #[must_use]
     pub fn keep(self) -> Socket {
-        self.0.end_on_close();
-        self.0
+        self.socket.end_on_close();
+        self.socket
     }
 }

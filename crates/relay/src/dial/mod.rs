@@ -23,7 +23,7 @@ use net::resolve::Lookups;
 use net::socket::{bound_segments, dialling, reset_on_close};
 use proto::{ScopedAddr, UnixAddr};
 use rustix::io::Errno;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use transport::LocalFuture;
 
 use crate::eviction;
@@ -92,7 +92,7 @@ pub(crate) async fn dial_for(
     };
     let dial = |left| dial(target, allow, left, (*room, socket), lookups);
     let mut dialled = dials.dial(target, timeouts.dial, dial).await?;
-    seat.into_iter().for_each(|seat| dialled.0.sit(seat));
+    seat.into_iter().for_each(|seat| dialled.socket.sit(seat));
     Ok(dialled)
 }
 
@@ -133,8 +133,9 @@ pub async fn dial(
             }
             TargetAddr::Unix(address) => {
                 let connect = async || {
-                    let socket = unix::connect(address).await;
-                    socket.and_then(|socket| within(room, Dialled(socket.into())))
+                    let begun = Instant::now();
+                    let socket = unix::connect(address).await?.into();
+                    within(room, Dialled { socket, took: begun.elapsed() })
                 };
                 match connect().await {
                     Err(error) if is_exhausted(&error) => {
@@ -225,7 +226,9 @@ async fn connect(address: SocketAddr, room: Room, options: SocketOptions) -> io:
     if stall_pressure::is_high() {
         bound_segments(&socket, true);
     }
-    Ok(Dialled(net::socket::connect(socket, address, &options).await?.into()))
+    let begun = Instant::now();
+    let socket = net::socket::connect(socket, address, &options).await?.into();
+    Ok(Dialled { socket, took: begun.elapsed() })
 }
 
 /// How long to wait for another worker to evict flows.

@@ -23,9 +23,15 @@ fn closed_port() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
-/// Targets that are dialled one after the other.
+/// Targets that are dialled one after the other, and the times of connections.
 #[derive(Clone)]
-struct InOrder(Vec<SocketAddr>);
+struct InOrder(Vec<SocketAddr>, Rc<RefCell<Vec<Duration>>>);
+
+impl InOrder {
+    fn new(all: Vec<SocketAddr>) -> Self {
+        Self(all, Rc::default())
+    }
+}
 
 impl Targets for InOrder {
     fn first(&self) -> TargetAddr {
@@ -34,6 +40,10 @@ impl Targets for InOrder {
 
     fn next(&self, failed: &[DialError]) -> Option<TargetAddr> {
         self.0.get(failed.len()).copied().map(tcp)
+    }
+
+    fn connected(&self, took: Duration) {
+        self.1.borrow_mut().push(took);
     }
 }
 
@@ -45,14 +55,16 @@ fn tcp(address: SocketAddr) -> TargetAddr {
 fn a_target_that_refuses_leaves_its_stream_to_the_next_target() {
     run(async {
         let origin = Origin::echo().unwrap();
-        let targets = InOrder(vec![closed_port(), closed_port(), origin.address()]);
+        let targets = InOrder::new(vec![closed_port(), closed_port(), origin.address()]);
+        let times = Rc::clone(&targets.1);
         let rig = Rig::behind(None, targets, (WINDOW, FRAME), Timeouts::default(), None);
         let got = rig.visit(|socket| exchange(&socket, 100_000).unwrap()).await;
         assert_eq!(got, Pattern.digest(100_000));
         rig.settled().await;
         assert_eq!(rig.targets.stats.refused(ResetCode::Refused), 0);
+        assert_eq!(times.borrow().len(), 1, "one of three targets was connected");
 
-        let targets = InOrder(vec![closed_port(), closed_port()]);
+        let targets = InOrder::new(vec![closed_port(), closed_port()]);
         let rig = Rig::behind(None, targets, (WINDOW, FRAME), Timeouts::default(), None);
         rig.visit(|socket| assert!(receive(&socket).is_err())).await;
         rig.settled().await;

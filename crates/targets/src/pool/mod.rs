@@ -52,8 +52,10 @@ pub(crate) struct Member {
     silence: AtomicU32,
     /// When a flow was last answered; 0: none was.
     heard: AtomicU64,
-    /// The time of a dial, in microseconds: a moving average. 0: no dial has succeeded.
+    /// The time of a connection, in microseconds: a moving average. 0: none has succeeded.
     micros: AtomicU32,
+    /// The time of the last connection ([`clock_millis`]).
+    measured: AtomicU64,
     /// A command has drained it.
     drained: AtomicBool,
 }
@@ -68,6 +70,9 @@ const SILENT: u32 = WHOLE / 2;
 /// The divisor of the moving averages: each flow and each dial changes its average by this fraction
 /// of the difference.
 const STEP: u32 = 4;
+
+/// How long the time of a connection is used after the last connection, in milliseconds.
+const MEASURED: u64 = 300_000;
 
 /// A target counts as answering if a flow to it was answered within this time, in milliseconds. An
 /// active flow reports answers every 2 s.
@@ -87,6 +92,7 @@ impl Member {
             tried: AtomicU64::new(0),
             silence: AtomicU32::new(0),
             micros: AtomicU32::new(0),
+            measured: AtomicU64::new(0),
             heard: AtomicU64::new(0),
             drained: AtomicBool::new(is_drained),
         }
@@ -101,6 +107,13 @@ impl Member {
     fn is_called(&self, name: &str) -> bool {
         let text = &self.watch.target;
         text == name || text.split_once("://").is_some_and(|(_, bare)| bare == name)
+    }
+
+    /// The time of a connection, as measured in the last [`MEASURED`] milliseconds, otherwise 0. A
+    /// target that once was slow gets no visitor, so nothing would measure it again.
+    fn micros_at(&self, now: u64) -> u32 {
+        let age = now.saturating_sub(self.measured.load(Ordering::Relaxed));
+        if age < MEASURED { self.micros.load(Ordering::Relaxed) } else { 0 }
     }
 
     /// Records that a flow is answered, or gets no answer. Returns the silence of the target.
@@ -274,11 +287,17 @@ impl Pool {
         TargetWatch { is_asked: self.is_asked, ..self.member(0).watch.clone() }
     }
 
-    /// Records the time of a successful dial. Two workers that write at once lose a sample, which a
+    /// Records the time of a connection. Two workers that write at once lose a sample, which a
     /// moving average survives.
     pub(super) fn took(&self, place: usize, time: Duration) {
-        let (average, last) = (&self.member(place).micros, i64::try_from(time.as_micros()));
-        let (last, known) = (last.unwrap_or(i64::MAX), average.load(Ordering::Relaxed));
+        self.took_at(place, time, clock_millis());
+    }
+
+    fn took_at(&self, place: usize, time: Duration, now: u64) {
+        let member = self.member(place);
+        let last = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+        let (average, known) = (&member.micros, member.micros_at(now));
+        member.measured.store(now, Ordering::Relaxed);
         let next = if known == 0 {
             last
         } else {
@@ -350,7 +369,7 @@ impl Pool {
                         weight: u32::try_from(whole).unwrap_or(u32::MAX),
                         now: u32::try_from(whole * member.percent(now) / 100).unwrap_or(u32::MAX),
                         live: member.live.load(Ordering::Relaxed),
-                        micros: member.micros.load(Ordering::Relaxed),
+                        micros: member.micros_at(now),
                     }
                 })
             };

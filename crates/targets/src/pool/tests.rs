@@ -36,14 +36,30 @@ fn picks(pool: &Pool, now: u64, visitors: usize) -> Vec<usize> {
 fn the_time_of_dials_is_a_moving_average() {
     let pool = Pools::default().of(&service(TWO));
     let took = |millis| {
-        pool.took(0, Duration::from_millis(millis));
-        pool.member(0).micros.load(Ordering::Relaxed)
+        pool.took_at(0, Duration::from_millis(millis), 1);
+        pool.member(0).micros_at(MEASURED)
     };
     assert_eq!(took(8), 8_000);
     assert_eq!(took(4), 7_000);
     assert_eq!(took(0), 5_250);
-    assert_eq!(pool.member(1).micros.load(Ordering::Relaxed), 0);
+    assert_eq!(pool.member(1).micros_at(1), 0);
     assert_eq!(took(u64::MAX / 1000), u32::MAX);
+    // A time that is long ago has no influence on the next average.
+    assert_eq!(pool.member(0).micros_at(MEASURED + 1), 0);
+    pool.took_at(0, Duration::from_millis(3), MEASURED + 1);
+    assert_eq!(pool.member(0).micros_at(MEASURED + 1), 3_000);
+}
+
+#[test]
+fn a_target_that_once_was_slow_is_measured_again() {
+    let pool = Pools::default().of(&service(&format!("{TWO}, balance: least_latency")));
+    pool.took_at(0, Duration::from_secs(1), 1);
+    pool.took_at(1, Duration::from_millis(1), 1);
+    assert_eq!(picks(&pool, MEASURED, 4), [1; 4]);
+    pool.took_at(1, Duration::from_millis(1), MEASURED);
+    // The time of the first target is too old, and counts as that of the second target.
+    let next = picks(&pool, MEASURED + 1, 4);
+    assert_eq!(next.iter().filter(|place| **place == 0).count(), 2, "{next:?}");
 }
 
 #[test]
