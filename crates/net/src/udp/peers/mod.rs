@@ -15,8 +15,10 @@ mod program;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
 
 pub use buckets::{BUCKETS, Buckets, bucket_of};
 
@@ -43,7 +45,7 @@ pub fn flow_group(address: SocketAddr, count: usize) -> io::Result<FlowGroup> {
     let sockets = super::share(address, count)?;
     crate::handover::note(&sockets);
     let steering = Steering::of(&sockets)?;
-    if let Err(error) = steering.attach(&mut steering.lock()) {
+    if let Err(error) = steering.attach(&steering.lock()) {
         tracing::warn!(
             %error, %address,
             "the kernel does not steer the datagrams of {address} to workers by their sender: {error}; \
@@ -58,6 +60,10 @@ pub fn flow_group(address: SocketAddr, count: usize) -> io::Result<FlowGroup> {
 pub struct Steering {
     state: Mutex<State>,
     live: [AtomicU32; BUCKETS],
+    begun: Instant,
+    /// The time, in milliseconds since `begun`, from which on no datagram that came before the last
+    /// move of a bucket waits in a socket.
+    settled: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -66,9 +72,12 @@ struct State {
     /// port is closed.
     member: Option<UdpSocket>,
     buckets: Buckets,
-    /// Whether the kernel follows `buckets`.
-    is_attached: bool,
+    /// The buckets that have moved and are not settled.
+    moved: [bool; BUCKETS],
 }
+
+/// The longest time, in milliseconds, that a datagram waits in the socket of a worker.
+const SETTLES: u64 = 5_000;
 
 impl Steering {
     fn of(sockets: &[UdpSocket]) -> io::Result<Self> {
@@ -78,7 +87,8 @@ impl Steering {
         };
         let buckets = Buckets::even(sockets.len());
         let live = [const { AtomicU32::new(0) }; BUCKETS];
-        Ok(Self { state: Mutex::new(State { member, buckets, is_attached: false }), live })
+        let state = Mutex::new(State { member, buckets, moved: [false; BUCKETS] });
+        Ok(Self { state, live, begun: Instant::now(), settled: AtomicU64::new(0) })
     }
 
     /// Assigns the peers to the workers in `usable`, as [`Buckets::assign`] does. Workers without a
@@ -92,13 +102,28 @@ impl Steering {
     /// The kernel refused the program; the assignment is unchanged.
     pub fn assign(&self, usable: &[usize]) -> io::Result<()> {
         let mut state = self.lock();
+        // A flow that begins from now on sees this time, or its count is seen below.
+        let now = self.now();
+        let settled = self.settled.swap(now + SETTLES, Ordering::SeqCst);
         let live = std::array::from_fn(|bucket| self.live(bucket));
         let mut next = state.buckets.clone();
         if !next.assign(usable, &live) {
+            self.settled.store(settled, Ordering::SeqCst);
             return Ok(());
         }
         let before = std::mem::replace(&mut state.buckets, next);
-        self.attach(&mut state).inspect_err(|_| state.buckets = before)
+        if let Err(error) = self.attach(&state) {
+            state.buckets = before;
+            self.settled.store(settled, Ordering::SeqCst);
+            return Err(error);
+        }
+        if settled <= now {
+            state.moved = [false; BUCKETS];
+        }
+        for bucket in 0..BUCKETS {
+            state.moved[bucket] |= state.buckets.worker(bucket) != before.worker(bucket);
+        }
+        Ok(())
     }
 
     /// The assignment in force.
@@ -110,30 +135,39 @@ impl Steering {
     /// The number of live flows of a bucket, on all workers.
     #[must_use]
     pub fn live(&self, bucket: usize) -> u32 {
-        self.live.get(bucket).map_or(0, |live| live.load(Ordering::Relaxed))
+        self.live.get(bucket).map_or(0, |live| live.load(Ordering::SeqCst))
     }
 
-    /// Records that a flow of `peer` begins on a worker. False: the bucket of the peer has moved to
-    /// another worker, and nothing is recorded. The datagram had waited in the socket of the former
-    /// worker meanwhile. A flow on that worker would get no later datagram, and a target would see
-    /// the peer at two addresses.
+    /// Records that a flow of `peer` begins on a worker. False: the bucket of the peer has just
+    /// moved to another worker, and nothing is recorded. The datagram has waited in the socket of
+    /// the former worker meanwhile. A flow on that worker would get no later datagram, and a target
+    /// would see the peer at two addresses.
+    ///
+    /// Later a worker takes what the kernel gives it: the kernel may have another assignment, of
+    /// another process at the port, or take other bytes for the port ([`bucket_of`]).
     #[must_use]
     pub fn enter(&self, peer: SocketAddr, worker: usize) -> bool {
         let bucket = bucket_of(peer);
         let Some(live) = self.live.get(bucket) else { return true };
-        // `assign` reads the counts under the lock, so a bucket with this flow stays.
-        let state = self.lock();
-        let is_own = !state.is_attached || state.buckets.worker(bucket) == worker;
-        if is_own {
-            live.fetch_add(1, Ordering::Relaxed);
+        live.fetch_add(1, Ordering::SeqCst);
+        let is_left = self.now() < self.settled.load(Ordering::SeqCst) && {
+            let state = self.lock();
+            state.moved.get(bucket) == Some(&true) && state.buckets.worker(bucket) != worker
+        };
+        if is_left {
+            live.fetch_sub(1, Ordering::SeqCst);
         }
-        is_own
+        !is_left
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Records that a flow of `peer` has ended.
     pub fn leave(&self, peer: SocketAddr) {
         if let Some(live) = self.live.get(bucket_of(peer)) {
-            live.fetch_sub(1, Ordering::Relaxed);
+            live.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
@@ -147,12 +181,11 @@ impl Steering {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn attach(&self, state: &mut State) -> io::Result<()> {
-        if let Some(member) = &state.member {
-            attach(member, &mut program::program(&state.buckets))?;
-            state.is_attached = true;
+    fn attach(&self, state: &State) -> io::Result<()> {
+        match &state.member {
+            Some(member) => attach(member, &mut program::program(&state.buckets)),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -222,8 +255,6 @@ mod tests {
         let steering = &group.steering;
         steering.assign(&[0]).unwrap();
         let peer: SocketAddr = "192.0.2.1:4000".parse().unwrap();
-        assert!(!steering.enter(peer, 1));
-        assert_eq!(steering.live(bucket_of(peer)), 0);
         assert!(steering.enter(peer, 0));
         assert_eq!(steering.live(bucket_of(peer)), 1);
         steering.assign(&[0, 1]).unwrap();
@@ -232,6 +263,31 @@ mod tests {
         assert_eq!((0..BUCKETS).filter(|&bucket| buckets.worker(bucket) == 1).count(), 32);
         steering.leave(peer);
         assert_eq!(steering.live(bucket_of(peer)), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_former_worker_begins_no_flow_until_a_move_is_settled() {
+        let group = flow_group("127.0.0.1:0".parse().unwrap(), 2).unwrap();
+        let steering = &group.steering;
+        let peers = (1..200).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let of = |worker: usize| {
+            let buckets = steering.buckets();
+            peers.clone().find(|peer| buckets.worker(bucket_of(*peer)) == worker).unwrap()
+        };
+        let moves = of(1);
+        // Before a move, a worker takes what the kernel gives it.
+        assert!(steering.enter(moves, 0));
+        steering.leave(moves);
+        steering.assign(&[0]).unwrap();
+        assert!(!steering.enter(moves, 1));
+        assert_eq!(steering.live(bucket_of(moves)), 0);
+        let stays = peers.clone().find(|peer| bucket_of(*peer).is_multiple_of(2)).unwrap();
+        assert!(steering.enter(stays, 1), "this bucket has not moved");
+        // An assignment without a move takes nothing back.
+        steering.assign(&[0]).unwrap();
+        assert!(!steering.enter(moves, 1) && steering.enter(moves, 0));
+        tokio::time::advance(std::time::Duration::from_millis(SETTLES)).await;
+        assert!(steering.enter(moves, 1));
     }
 
     #[test]
