@@ -114,7 +114,10 @@ struct Each {
 /// The gates of the sources that have streams, or that had streams which count for a rate.
 #[derive(Debug, Default)]
 struct Sources {
-    #[expect(clippy::disallowed_types, reason = "taken once per stream where sources have limits")]
+    #[expect(
+        clippy::disallowed_types,
+        reason = "taken once per stream or HTTP request where sources have limits"
+    )]
     known: std::sync::Mutex<Known>,
 }
 
@@ -127,6 +130,10 @@ struct Known {
 
 /// The minimum number of sources at which unused sources are purged.
 const SOURCES: usize = 64;
+
+/// The maximum number of sources that a purge keeps because of their rates. Anybody can send
+/// datagrams with forged source addresses, so more sources without streams lose their rates.
+const REMEMBERED: usize = 65_536;
 
 impl Sources {
     /// The gate of a source whose streams have these limits.
@@ -141,7 +148,14 @@ impl Sources {
             // A gate that is purged too early would give the source another burst: the streams of a
             // source that reconnects would have no rate. The lock is held, so the gate of a source
             // without streams gets none meanwhile.
-            known.gates.retain(|_, of| Arc::strong_count(of) > 1 || !of.is_like_new());
+            let mut remembered = 0;
+            known.gates.retain(|_, of| {
+                Arc::strong_count(of) > 1
+                    || !of.is_like_new() && {
+                        remembered += 1;
+                        remembered <= REMEMBERED
+                    }
+            });
             known.kept = known.gates.len();
         }
         let of = Arc::new(Gate::bare(Some(Arc::clone(limits))));
@@ -170,7 +184,8 @@ impl Rate {
 
     /// Whether a whole burst is admitted, as at the beginning.
     fn is_full(&self) -> bool {
-        self.due.load(Ordering::Relaxed) <= self.now()
+        let due = self.due.load(Ordering::Relaxed);
+        due == 0 || due <= self.now()
     }
 
     /// `per_second`: 0 means no limit.
@@ -563,6 +578,12 @@ mod tests {
         let each = gate.each.as_ref().unwrap();
         let known = each.sources.known.lock().unwrap().gates.len();
         assert!((100..=2 * 101).contains(&known), "{known}");
+        // A flood of forged sources is bounded.
+        for n in 0..300_000_u32 {
+            assert!(gate.admit_from(Some(IpAddr::from(n.to_be_bytes()))).is_some());
+        }
+        let known = gate.each.as_ref().unwrap().sources.known.lock().unwrap().gates.len();
+        assert!((REMEMBERED..=2 * REMEMBERED).contains(&known), "{known}");
         drop(gate);
         assert!(weak.upgrade().is_none(), "a remembered source keeps its gate alive");
     }

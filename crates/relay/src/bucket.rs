@@ -89,7 +89,8 @@ impl Bucket {
 
     /// Whether bytes may move at once.
     pub(crate) fn is_open(&self) -> bool {
-        self.due.load(Ordering::Relaxed) <= self.now()
+        let due = self.due.load(Ordering::Relaxed);
+        due == 0 || due <= self.now()
     }
 }
 
