@@ -91,7 +91,7 @@ impl ClientOwner {
 
     /// The header for a stream of this service.
     fn header(&self, link: &Link, how: &Introduction, service: &str, open: &Open) -> Bytes {
-        let server = link.peer_address().filter(|_| how.is_direct).map(|address| address.ip());
+        let server = how.is_direct.then(|| link.peer_address()).flatten().map(|at| at.ip());
         let visitor = open.visitor.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |v| v.ip());
         let public = self.uplink.places.of(service, &how.asked, visitor, server);
         let fields = open.fields.as_ref().map(VisitorFields::bytes).unwrap_or_default();

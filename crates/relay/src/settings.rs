@@ -16,7 +16,7 @@ use crate::{Gate, Held, Holder, Room, Stats, Watcher};
 /// The settings that all streams of a service (or of a forward) share on one worker.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The time-outs.
+    /// The time-outs. `keepalive` has no effect here, because `socket` has it.
     pub timeouts: Timeouts,
     /// The options of the sockets of visitors and targets.
     pub socket: SocketOptions,

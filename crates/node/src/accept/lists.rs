@@ -12,7 +12,7 @@ use proto::Visitors;
 
 static SERVER: LazyLock<ServerLists> = LazyLock::new(ServerLists::default);
 
-/// ServerLists that a reload replaces.
+/// The lists of the server, which a reload replaces.
 #[derive(Default)]
 struct ServerLists(ArcSwap<Visitors>);
 

@@ -38,6 +38,16 @@ impl InForce {
         &self.0.picked
     }
 
+    /// Whether this process dials the targets itself.
+    pub(crate) fn is_here(&self) -> bool {
+        self.0.session.is_here()
+    }
+
+    /// The oldest backend itself, for a visitor that was admitted already.
+    pub(crate) fn backend(self) -> Arc<Backend> {
+        Guard::into_inner(self.0)
+    }
+
     /// The gate, whose holder has the sockets of visitors until a backend is picked.
     pub fn gate(&self) -> &Arc<Gate> {
         &self.0.gate

@@ -74,11 +74,6 @@ impl Backends {
         Arc::clone(&self.first().session)
     }
 
-    /// Whether this process dials the targets itself.
-    pub(crate) fn are_here(&self) -> bool {
-        self.first().session.is_here()
-    }
-
     /// The last answer of the backends, if each of them gives an answer.
     pub fn each_gives<T>(&self, mut ask: impl FnMut(&Backend) -> Option<T>) -> Option<T> {
         let shared = self.shared.load();

@@ -21,8 +21,10 @@ use crate::session::{Handle, Worker};
 /// that other workers have accepted.
 fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let room = descriptors::room();
-    let (picked, is_here) = (entrance.backends.accountable(), entrance.backends.are_here());
-    let gate = Some(entrance.backends.gate_of(&picked));
+    let in_force = entrance.in_force();
+    let (picked, is_here) = (Arc::clone(in_force.accountable()), in_force.is_here());
+    let gate = Some(Arc::clone(in_force.gate()));
+    drop(in_force);
     let flows = entrance.carries_flows().then(|| {
         let times = picked.aim.terms.flows;
         let watcher = (!is_here).then(|| EntranceWatch::of_flows(&entrance));

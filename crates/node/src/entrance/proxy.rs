@@ -15,7 +15,7 @@ use transport::LocalFuture;
 use super::{Entrance, Entrances};
 use crate::aim::ProxyTerms;
 use crate::auth_failures;
-use crate::backends::{Backend, Pick};
+use crate::backends::Backend;
 use crate::session::Worker;
 
 type FutureConnectors = LocalFuture<'static, Option<Connectors>>;
@@ -75,13 +75,10 @@ impl ProxyLinks {
     fn in_force(&self) -> Option<Arc<Backend>> {
         let is_open =
             self.worker.state.of::<Entrances>().0.borrow().contains_key(&self.entrance.id);
-        // The visitor was admitted, and its stream may wait for a link.
-        let Pick::To(backend) = self.entrance.backends.pick(None, &[], None, |_| true) else {
-            return None;
-        };
+        let backend = self.entrance.in_force().backend();
         let has = |terms: &Arc<ProxyTerms>| Arc::ptr_eq(terms, &self.terms) || *terms == self.terms;
         let is_in_force = is_open && backend.picked.aim.proxy.as_ref().is_some_and(has);
-        is_in_force.then(|| arc_swap::Guard::into_inner(backend))
+        is_in_force.then_some(backend)
     }
 }
 
