@@ -60,8 +60,9 @@ pub(crate) fn unexpanded(bad: BadValue, node: &Node) -> BadValue {
     BadValue { message, hint: bad.hint }
 }
 
-/// The error for a `token_file` that cannot be read. The text may be the token itself, so it is
-/// shown only if it looks like a path and no word of it looks like a secret.
+/// The error for a file that cannot be read. The text may be a token under the wrong key, or the
+/// value of a variable, so it is shown only if it looks like a path and no word of it looks like a
+/// secret.
 pub(crate) fn unreadable(text: &str, why: &str) -> BadValue {
     if may_be_secret(text) {
         return BadValue::new(format!("cannot read the file: {why}"))

@@ -45,12 +45,12 @@ fn networks_of_a_file_stand_beside_others_and_the_file_is_watched() {
     watched.sort();
     assert_eq!(watched, ["countries.csv", "few.txt"].map(PathBuf::from));
     for (own, why) in [
-        ("deny_from: '@long.txt'", "long.txt has 3120 networks: more than 256 networks"),
-        ("deny_from: '@countries.csv'", "countries.csv: line 2 has a country"),
-        ("deny_from: '@countries.csv:DE,FR'", "countries.csv: no network of the country FR"),
-        ("deny_from: '@few.txt:DE'", "few.txt: line 2 has no country"),
+        ("deny_from: '@long.txt'", "`long.txt` has 3120 networks: more than 256 networks"),
+        ("deny_from: '@countries.csv'", "`countries.csv`: line 2 has a country"),
+        ("deny_from: '@countries.csv:DE,FR'", "`countries.csv`: no network of the country FR"),
+        ("deny_from: '@few.txt:DE'", "`few.txt`: line 2 has no country"),
         ("deny_from: '@gone.txt'", "cannot read the file gone.txt: No such file"),
-        ("deny_from: '@hosts'", "hosts: line 2 is no address and no network"),
+        ("deny_from: '@hosts'", "`hosts`: line 2 is no address and no network"),
         ("deny_from: '@:DE'", "a file without a path"),
     ] {
         let problems = load("", own).unwrap_err();
@@ -84,6 +84,28 @@ fn lists_of_a_server_and_of_a_proxy_may_be_long() {
     let proxy = load_proxy(file(text), &ProxyFlags::default(), &sources).unwrap().config;
     assert_eq!(proxy.proxies[0].terms().visitors.deny_from.len(), 3_120);
     assert_eq!(proxy.common.watched, [PathBuf::from("long.txt")]);
+}
+
+#[test]
+fn the_value_of_a_variable_is_in_no_message() {
+    let cases = [
+        (OLD, "cannot read the file: No such file"),
+        ("long.txt", "`@${FILE}` has 3120 networks: more than 256"),
+        ("countries.csv:DE,FR", "`@${FILE}`: no network of the country FR"),
+        ("hosts", "`@${FILE}`: line 2 is no address"),
+    ];
+    let text = format!(
+        "servers: tls://a\nname: a\ntoken: {OLD}\n\
+         services: [{{ target: 'tcp://b:1', public: 'tcp://:1', deny_from: '@${{FILE}}' }}]\n"
+    );
+    for (value, why) in cases {
+        let env = |name: &str| (name == "FILE").then(|| value.to_owned());
+        let sources = Sources { env: &env, read: &list_files };
+        let file = Text { name: "client.yaml", text: &text };
+        let problems = load_client(Some(file), &ClientFlags::default(), &sources).unwrap_err();
+        let shown = problems[0].to_string();
+        assert!(shown.contains(why) && !shown.contains(value), "{value}: {shown}");
+    }
 }
 
 #[test]

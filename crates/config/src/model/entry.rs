@@ -17,6 +17,7 @@ use crate::model::spread::Weighted;
 use crate::model::times::Times;
 use crate::net::listed;
 use crate::problem::unknown;
+use crate::secrecy::{unexpanded, unreadable};
 use crate::section::{Cx, READ_MAX, Reading, Section};
 use crate::yaml::At;
 use crate::{BadValue, Host, Moment, Net, Role, Span, values};
@@ -272,7 +273,9 @@ fn list(s: &Section<'_>, key: &str, most: usize) -> Option<Networks> {
             Some(file) => {
                 let networks = of_file(s.cx, item.at(), file)?;
                 if networks.len() > most {
-                    long.get_or_insert_with(|| format!("{file} has {} networks: ", networks.len()));
+                    let what = format!("`{file}` has {} networks: ", networks.len());
+                    let bad = unexpanded(BadValue::new(what), &item.node);
+                    long.get_or_insert(bad.message);
                 }
                 Ok(networks)
             }
@@ -310,12 +313,9 @@ fn of_file(cx: &Cx<'_>, at: At, written: &str) -> Result<Vec<Network>, BadValue>
     if file.is_empty() {
         return Err(BadValue::new("a file without a path").hint("for example \"@blocked.txt\""));
     }
-    let text = cx.read(Path::new(file), LIST).map_err(|why| {
-        let bad = BadValue::new(format!("cannot read the file {file}: {why}"));
-        bad.hint("a path in a file is relative to that file")
-    })?;
+    let text = cx.read(Path::new(file), LIST).map_err(|why| unreadable(file, &why))?;
     listed(&text, &countries).map_err(|bad| {
-        let message = format!("{file}: {}", bad.message);
+        let message = format!("`{file}`: {}", bad.message);
         BadValue { message, ..bad }
     })
 }

@@ -131,7 +131,7 @@ fn a_file_of_the_server_keeps_visitors_out_of_every_service() {
     fs::write(&file, "127.0.0.3\n").unwrap();
     let (code, said, complaint) = outcome(running.reload("server"));
     assert_ne!(code, Some(0), "{said}");
-    assert!(complaint.contains("countries.csv: line 1 has no country"), "{complaint}");
+    assert!(complaint.contains("`countries.csv`: line 1 has no country"), "{complaint}");
     bytes::expect_refused(visit_from(4, public));
 }
 
