@@ -28,10 +28,10 @@ const FOLDED: &str =
 pub struct Sources<'a> {
     /// The value of an environment variable for `${NAME}`.
     pub env: &'a dyn Fn(&str) -> Option<String>,
-    /// Reads the text of a file that the configuration names, of at most [`READ_MAX`] bytes,
-    /// without blanks at both ends. The path is as written; the caller makes it absolute and checks
-    /// the permissions. The error is shown to the user, so it must not contain the path, which may
-    /// be a token under the wrong key.
+    /// Reads the whole text of a file that the configuration names, of at most [`READ_MAX`] bytes.
+    /// The path is as written; the caller makes it absolute and checks the permissions. The error
+    /// is shown to the user, so it must not contain the path, which may be a token under the wrong
+    /// key.
     pub read: &'a dyn Fn(&Path) -> Result<String, String>,
 }
 
@@ -47,7 +47,7 @@ pub const READ_MAX: usize = 64 << 20;
 /// How a file is read that the configuration names.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading {
-    /// The largest size, in bytes.
+    /// The largest size, in bytes, without blanks and line breaks at both ends.
     pub(crate) most: usize,
     /// Whether a change of the file is a change of the configuration for `watch`.
     pub(crate) is_watched: bool,
@@ -86,8 +86,9 @@ impl Cx<'_> {
             }
         }
         let text = (self.sources.read)(path)?;
-        if text.len() > how.most {
-            return Err(format!("it has {} bytes, and may have at most {}", text.len(), how.most));
+        let len = text.trim().len();
+        if len > how.most {
+            return Err(format!("it has {len} bytes, and may have at most {}", how.most));
         }
         Ok(text)
     }

@@ -24,7 +24,7 @@ fn with_sources<T>(f: impl FnOnce(&Sources<'_>) -> T) -> T {
         _ => None,
     };
     let read = |path: &std::path::Path| match path.to_str() {
-        Some("old.token") => Ok(format!("{OLD}\n")),
+        Some("old.token") => Ok(format!("\n {OLD}\n")),
         Some("new.token") => Ok(format!("{NEW}\r\n")),
         _ => Err("no such file".to_owned()),
     };

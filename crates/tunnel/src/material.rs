@@ -29,7 +29,7 @@ fn bytes_of(file: File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a file with a token or with users, and removes blanks and line breaks at both ends.
+/// Reads a file with a token.
 pub(crate) fn read_token(path: &Path) -> io::Result<String> {
     read_bounded(path, MAX_TOKEN_FILE)
 }
@@ -51,8 +51,7 @@ fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
         };
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
-    let text = str::from_utf8(&text).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
-    Ok(text.trim().to_owned())
+    String::from_utf8(text).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.utf8_error()))
 }
 
 /// Whether users other than the owner may access the file. The result is only a warning, because in
@@ -192,6 +191,14 @@ mod tests {
         // A pipe tells no size.
         let endless = read_token(Path::new("/dev/zero")).unwrap_err().to_string();
         assert_eq!(endless, "it has more than 131072 bytes");
+    }
+
+    #[test]
+    fn the_lines_of_a_file_keep_their_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("list");
+        fs::write(&file, "\n\n 10.0.0.0/8\n").unwrap();
+        assert_eq!(read_named(&file).unwrap(), "\n\n 10.0.0.0/8\n");
     }
 
     #[test]
