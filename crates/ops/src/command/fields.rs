@@ -17,11 +17,11 @@ use serde_json::value::RawValue;
 
 /// The fields of an object, in their order.
 #[derive(Debug)]
-pub(super) struct Fields<'a>(Vec<(Cow<'a, str>, Given<'a>)>);
+pub(super) struct Fields<'a>(Vec<(Cow<'a, str>, RawField<'a>)>);
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug)]
-enum Given<'a> {
+enum RawField<'a> {
     /// A text of a path or a query, which is read as the type of its field.
     Text(&'a str),
     Json(&'a RawValue),
@@ -96,7 +96,7 @@ impl<'a> Fields<'a> {
 
     /// Adds fields that are texts.
     pub(super) fn add(&mut self, texts: impl Iterator<Item = (&'a str, &'a str)>) {
-        self.0.extend(texts.map(|(name, text)| (Cow::Borrowed(name), Given::Text(text))));
+        self.0.extend(texts.map(|(name, text)| (Cow::Borrowed(name), RawField::Text(text))));
     }
 
     /// The names of the fields.
@@ -107,15 +107,15 @@ impl<'a> Fields<'a> {
     /// Whether the field is the word `null`. `None`: there is no such field.
     pub(super) fn is_null(&self, name: &str) -> Option<bool> {
         let (_, value) = self.0.iter().find(|(key, _)| key == name)?;
-        Some(matches!(value, Given::Json(json) if json.get() == "null"))
+        Some(matches!(value, RawField::Json(json) if json.get() == "null"))
     }
 
     /// Takes a field out. It is JSON if the fields came from JSON.
     pub(super) fn take(&mut self, name: &str) -> Option<&'a str> {
         let (_, value) = self.0.remove(self.0.iter().position(|(key, _)| key == name)?);
         Some(match value {
-            Given::Text(text) => text,
-            Given::Json(json) => json.get(),
+            RawField::Text(text) => text,
+            RawField::Json(json) => json.get(),
         })
     }
 }
@@ -137,7 +137,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                     if fields.iter().any(|(other, _)| *other == name) {
                         return Err(de::Error::custom("a key is given twice"));
                     }
-                    fields.push((Cow::Owned(name), Given::Json(map.next_value()?)));
+                    fields.push((Cow::Owned(name), RawField::Json(map.next_value()?)));
                 }
                 Ok(Fields(fields))
             }
@@ -194,7 +194,7 @@ impl<'de> Deserializer<'de> for StructReader<'de> {
 }
 
 struct Entries<'a> {
-    fields: std::vec::IntoIter<(Cow<'a, str>, Given<'a>)>,
+    fields: std::vec::IntoIter<(Cow<'a, str>, RawField<'a>)>,
     /// The field whose name was read.
     next: Option<Value<'a>>,
 }
@@ -220,7 +220,7 @@ impl<'de> MapAccess<'de> for Entries<'de> {
 /// The deserializer of the value of a field.
 struct Value<'a> {
     name: Cow<'a, str>,
-    given: Given<'a>,
+    given: RawField<'a>,
 }
 
 /// Reads JSON by the same method of the JSON library, and a text by the expression.
@@ -228,8 +228,8 @@ macro_rules! read {
     ($($method:ident($self:ident, $text:ident, $visitor:ident $(, $arg:ident: $type:ty)*) $read:block)*) => {
         $(fn $method<V: Visitor<'de>>($self $(, $arg: $type)*, $visitor: V) -> Result<V::Value, Unread> {
             match $self.given {
-                Given::Text($text) => $read,
-                Given::Json(json) => {
+                RawField::Text($text) => $read,
+                RawField::Json(json) => {
                     let text = json.get();
                     let mut json = serde_json::Deserializer::from_str(text);
                     json.$method($($arg,)* $visitor).map_err(|why| Unread::Value {
@@ -250,7 +250,7 @@ impl<'de> Deserializer<'de> for Value<'de> {
         deserialize_any(self, text, visitor) { visitor.visit_borrowed_str(text) }
 
         deserialize_option(self, text, visitor) {
-            visitor.visit_some(Self { name: self.name, given: Given::Text(text) })
+            visitor.visit_some(Self { name: self.name, given: RawField::Text(text) })
         }
 
         deserialize_bool(self, text, visitor) {
@@ -270,7 +270,7 @@ impl<'de> Deserializer<'de> for Value<'de> {
 
         deserialize_newtype_struct(self, text, visitor, name: &'static str) {
             let _ = name;
-            visitor.visit_newtype_struct(Self { name: self.name, given: Given::Text(text) })
+            visitor.visit_newtype_struct(Self { name: self.name, given: RawField::Text(text) })
         }
     }
 
@@ -292,20 +292,22 @@ impl<'de> Deserializer<'de> for Value<'de> {
     }
 }
 
+/// A command for tests.
+#[cfg(test)]
+#[derive(Debug, PartialEq, serde::Deserialize)]
+pub(super) struct Sample {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) on: bool,
+    #[serde(default)]
+    pub(super) count: Option<u32>,
+}
+
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;
 
     use super::*;
-
-    #[derive(Debug, PartialEq, Deserialize)]
-    struct Sample {
-        name: String,
-        #[serde(default)]
-        on: bool,
-        #[serde(default)]
-        count: Option<u32>,
-    }
 
     #[derive(Debug, PartialEq, Deserialize)]
     #[serde(transparent)]

@@ -135,18 +135,8 @@ pub(super) fn brief(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde::Deserialize;
-
+    use super::super::fields::Sample;
     use super::*;
-
-    #[derive(Debug, PartialEq, Deserialize)]
-    struct Sample {
-        name: String,
-        #[serde(default)]
-        on: bool,
-        #[serde(default)]
-        count: Option<u32>,
-    }
 
     const FORM: Form = Form { without: &["on"], ..Form::object(r#"{"name":"a"}"#, &["name"]) };
 
