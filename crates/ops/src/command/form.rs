@@ -24,10 +24,14 @@ pub enum Misread {
 }
 
 impl Misread {
-    /// The refusal of a query. `must`: an example of a right query.
+    /// The refusal of a query. `must`: an example of a right query, or nothing for a route that
+    /// needs no query.
     pub(super) fn query(why: Unread, must: &str) -> Self {
         Self::Query(match why {
             Unread::NoBool(name) => format!("`{name}` is true or false"),
+            Unread::Names(_) | Unread::Value { .. } | Unread::Other if must.is_empty() => {
+                "a field of the path or of the query is wrong or missing".to_owned()
+            }
             Unread::Names(_) | Unread::Value { .. } | Unread::Other => {
                 format!("the query must be such as {must}")
             }
@@ -146,6 +150,8 @@ mod tests {
         let must = "the query must be such as count=1, where count is a number";
         assert_eq!(refused(Unread::Other), must);
         assert_eq!(refused(Unread::NoBool("on".into())), "`on` is true or false");
+        let without_example = Misread::query(Unread::Other, "").to_string();
+        assert_eq!(without_example, "a field of the path or of the query is wrong or missing");
     }
 
     #[test]

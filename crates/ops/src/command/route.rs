@@ -85,7 +85,11 @@ pub struct Given<'a> {
 impl Given<'_> {
     /// A named segment of the path, or a text of [`Self::set`].
     pub(super) fn segment(&self, name: &str) -> &str {
-        self.path.iter().find(|(key, _)| key == name).map_or("", |(_, text)| text)
+        self.of_path(name).unwrap_or_default()
+    }
+
+    fn of_path(&self, name: &str) -> Option<&str> {
+        self.path.iter().find(|(key, _)| key == name).map(|(_, text)| text.as_str())
     }
 
     /// A field of the query. A repeated field has no defined value.
@@ -122,14 +126,17 @@ impl Given<'_> {
         fields::read(texts).map_err(|why| Misread::query(why, self.route.query))
     }
 
-    /// The known fields of the path and the query.
-    fn texts(&self, known: &[&str]) -> Result<Fields<'_>, Misread> {
-        for name in known {
-            self.field(name)?;
+    /// The known fields of the path, and those of the query that the path does not have.
+    fn texts(&self, known: &'static [&'static str]) -> Result<Fields<'_>, Misread> {
+        let mut texts = Vec::new();
+        for &name in known {
+            let text = match self.of_path(name) {
+                Some(text) => Some(text),
+                None => self.field(name)?,
+            };
+            texts.extend(text.map(|text| (name, text)));
         }
-        let all = self.path.iter().chain(&self.query);
-        let known = all.filter(|(name, _)| known.contains(&name.as_str()));
-        Ok(Fields::of_texts(known.map(|(name, text)| (name.as_str(), text.as_str()))))
+        Ok(Fields::of_texts(texts.into_iter()))
     }
 
     /// As [`Self::read`], with a text for a field that the query lacks.
@@ -142,5 +149,27 @@ impl Given<'_> {
             self.set(name, text);
         }
         self.read()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fields::Sample;
+    use super::*;
+
+    static ROUTE: ApiRoute = get("/samples/{name}");
+
+    fn given(query: &[(&str, &str)]) -> Given<'static> {
+        let texts = query.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+        let path = vec![("name".to_owned(), "a".to_owned())];
+        Given { route: &ROUTE, path, query: texts.collect(), body: b"" }
+    }
+
+    #[test]
+    fn a_query_field_with_the_name_of_a_segment_is_ignored() {
+        let read = given(&[("name", "x"), ("on", "true"), ("name", "y")]).read();
+        assert_eq!(read, Ok(Sample { name: "a".into(), on: true, count: None }));
+        let twice = given(&[("on", "true"), ("on", "true")]).read::<Sample>();
+        assert_eq!(twice, Err(Misread::Query("`on` is given twice".into())));
     }
 }
