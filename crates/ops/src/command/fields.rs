@@ -6,6 +6,7 @@
 //! The names of the fields come from the type that is read, so no list repeats them.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
@@ -132,11 +133,10 @@ impl<'de> Deserialize<'de> for Fields<'de> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
-                let mut fields: Vec<(Cow<'de, str>, _)> = Vec::new();
+                let mut fields = Vec::new();
+                let mut names = KeysSeen::default();
                 while let Some(name) = map.next_key::<String>()? {
-                    if fields.iter().any(|(other, _)| *other == name) {
-                        return Err(de::Error::custom("a key is given twice"));
-                    }
+                    names.add(&name)?;
                     fields.push((Cow::Owned(name), RawField::Json(map.next_value()?)));
                 }
                 Ok(Fields(fields))
@@ -144,6 +144,24 @@ impl<'de> Deserialize<'de> for Fields<'de> {
         }
 
         deserializer.deserialize_map(Object)
+    }
+}
+
+/// The names of an object, which a stranger may have written: a set finds a name among hundreds of
+/// thousands without a comparison with each.
+#[derive(Default)]
+pub(super) struct KeysSeen(HashSet<String>);
+
+impl KeysSeen {
+    /// Adds a name.
+    ///
+    /// # Errors
+    /// The object has the name already.
+    pub(super) fn add<E: de::Error>(&mut self, name: &str) -> Result<(), E> {
+        if self.0.insert(name.to_owned()) {
+            return Ok(());
+        }
+        Err(E::custom("a key is given twice"))
     }
 }
 

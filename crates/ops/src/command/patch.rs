@@ -7,6 +7,7 @@ use config::edit::{self, Action, Operation, Value};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
+use super::fields::KeysSeen;
 use super::form::{Form, Misread, brief};
 
 /// A configuration value that is read from or written as JSON.
@@ -85,11 +86,10 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut entries: Vec<(String, Value)> = Vec::new();
+        let mut entries = Vec::new();
+        let mut names = KeysSeen::default();
         while let Some((key, Json(value))) = access.next_entry::<String, Json>()? {
-            if entries.iter().any(|(other, _)| *other == key) {
-                return Err(A::Error::custom("a key is given twice"));
-            }
+            names.add(&key)?;
             entries.push((key, value));
         }
         Ok(Value::Map(entries))
@@ -214,6 +214,9 @@ fn operation(item: Value) -> Result<Operation, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::fields::Fields;
     use super::*;
 
     #[test]
@@ -227,6 +230,19 @@ mod tests {
             assert_eq!(serde_json::to_string(&Json(&value)).unwrap(), text);
         }
         assert!(serde_json::from_str::<Json>("{\"a\":1,\"a\":2}").is_err());
+    }
+
+    #[test]
+    fn the_time_of_an_object_grows_with_the_number_of_its_keys() {
+        let members: Vec<_> = (0..200_000).map(|n| format!("\"{n:06}\":1")).collect();
+        let text = format!("{{{}}}", members.join(","));
+        let start = Instant::now();
+        let Json(value) = serde_json::from_str(&text).unwrap();
+        let Value::Map(entries) = value else { panic!("an object") };
+        assert!(entries.is_sorted_by_key(|(key, _)| key) && entries.len() == members.len());
+        assert_eq!(Fields::of_json(text.as_bytes()).unwrap().names().count(), members.len());
+        // A comparison of each key with all others takes minutes.
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     }
 
     #[test]
