@@ -1,6 +1,7 @@
 //! What figures are about: the process, the sessions of a peer, carriers, services … Each has its
 //! labels, and says which subjects a status has. Series whose labels are equal are one series, so
-//! subjects with equal labels follow each other.
+//! subjects with equal labels follow each other. Its value is that of the first subject, or the
+//! sum, as the row of the figure says.
 
 use std::collections::BTreeMap;
 
@@ -87,23 +88,59 @@ pub(super) struct By<T: 'static, const N: usize> {
 }
 
 impl<T, const N: usize> By<T, N> {
-    /// Reads a value of each subject. Values of equal labels are added up.
+    /// Reads a value of each subject. Of equal labels, the first value counts.
     pub(super) fn read<'a, R: Readable>(
         &self,
         view: &View<'a>,
         read: impl Fn(&T) -> R,
     ) -> Vec<Sample<'a>> {
+        self.samples(view, &|subject| read(subject).value(), |_, _| {})
+    }
+
+    /// The subjects of a figure whose values of equal labels are added up.
+    pub(super) const fn sum(&self) -> Sum<'_, T, N> {
+        Sum { labels: self.labels, by: self }
+    }
+
+    /// `join`: takes a further value of the labels of the first one.
+    fn samples<'a>(
+        &self,
+        view: &View<'a>,
+        read: &dyn Fn(&T) -> Option<Value>,
+        join: fn(&mut Value, Value),
+    ) -> Vec<Sample<'a>> {
         let mut samples: Vec<Sample<'a>> = Vec::new();
         (self.each)(view, &mut |labels, subject| {
-            let Some(value) = read(subject).value() else { return };
+            let Some(value) = read(subject) else { return };
             let labels = self.labels.iter().copied().zip(labels);
             let last = samples.last_mut();
-            match (last.filter(|last| labels.clone().eq(last.labels.iter().copied())), &value) {
-                (Some(Sample { value: Value::Whole(sum), .. }), Value::Whole(more)) => *sum += more,
-                _ => samples.push(Sample { labels: labels.collect::<Vec<Label<'a>>>(), value }),
+            match last.filter(|last| labels.clone().eq(last.labels.iter().copied())) {
+                Some(last) => join(&mut last.value, value),
+                None => samples.push(Sample { labels: labels.collect::<Vec<Label<'a>>>(), value }),
             }
         });
         samples
+    }
+}
+
+/// Subjects whose values of equal labels are added up.
+pub(super) struct Sum<'s, T: 'static, const N: usize> {
+    pub(super) labels: [&'static str; N],
+    by: &'s By<T, N>,
+}
+
+impl<T, const N: usize> Sum<'_, T, N> {
+    /// Reads a value of each subject.
+    pub(super) fn read<'a, R: Readable>(
+        &self,
+        view: &View<'a>,
+        read: impl Fn(&T) -> R,
+    ) -> Vec<Sample<'a>> {
+        self.by.samples(view, &|subject| read(subject).value(), |sum, more| {
+            if let (Value::Whole(sum), Value::Whole(more)) = (sum, more) {
+                *sum += more;
+            }
+        })
     }
 }
 

@@ -52,6 +52,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::Role;
+    use crate::status::{Certificate, Service, ServiceTarget, Session};
 
     /// The table of all figures in the manual, as Markdown.
     fn manual() -> String {
@@ -97,6 +99,34 @@ mod tests {
             };
             assert!(!FIGURES[..n].iter().any(is_twin), "{name}");
             assert_eq!(*kind == Kind::Counter, name.ends_with("_total"), "{name}");
+        }
+    }
+
+    #[test]
+    fn series_with_equal_labels_are_added_only_where_the_figure_is_a_sum() {
+        let target =
+            ServiceTarget { target: "a:1".into(), visitors: 3, ..ServiceTarget::default() };
+        let services =
+            vec![Service { targets: vec![target.clone(), target], ..Service::default() }];
+        let session = Session { peer: "home".into(), resumes: 2, ..Session::default() };
+        let successor = Session { services, ..session.clone() };
+        let certificate = Certificate { expires_at: Some(7), ..Certificate::default() };
+        let status = Status {
+            role: Role::Client,
+            sessions: vec![session, successor],
+            certificates: vec![certificate.clone(), certificate],
+            ..Status::default()
+        };
+        let all = list(&status, None);
+        for (name, value) in [
+            ("tunnel_link_resumes_total", 4),
+            ("tunnel_target_visitors", 6),
+            ("tunnel_target_up", 1),
+            ("tunnel_certificate_expiry_seconds", 7),
+        ] {
+            let metric = all.iter().find(|metric| metric.figure.name == name).unwrap();
+            let values: Vec<_> = metric.samples.iter().map(|sample| &sample.value).collect();
+            assert_eq!(values, [&Value::Whole(value)], "{name}");
         }
     }
 }

@@ -52,15 +52,16 @@ pub struct Figure {
 }
 
 /// Declares figures. A block names the subjects of its figures, and the daemons that tell them.
-/// Each row has the kind, the name, the help and the value of a figure:
+/// Values of equal labels are added up after `sum()`; elsewhere the first one counts. Each row has
+/// the kind, the name, the help and the value of a figure:
 ///
 /// ```text
-/// PEERS, Always {
+/// PEERS.sum(), Always => {
 ///     Counter tunnel_link_resumes_total "Carriers that took over." |session| session.resumes;
 /// }
 /// ```
 macro_rules! figures {
-    ($($subjects:ident, $told_by:expr => {
+    ($($subjects:expr, $told_by:expr => {
         $($kind:ident $name:ident $help:literal $read:expr;)*
     })*) => {
         &[$($(Figure {
@@ -117,7 +118,7 @@ pub static FIGURES: &[Figure] = figures! {
         Gauge tunnel_reload_failed "1 after a reload that changed nothing."
             |of| of.reload_error.is_some();
     }
-    PEERS, Always => {
+    PEERS.sum(), Always => {
         Gauge tunnel_links "Links to the other side." |of| sum(of, |_| 1);
         Gauge tunnel_links_up "Links that carry streams."
             |of| sum(of, |link| u64::from(link.state == LinkState::Up));
@@ -133,18 +134,18 @@ pub static FIGURES: &[Figure] = figures! {
         Counter tunnel_link_sent_bytes_total "Payload bytes that went over links."
             |of| of.bytes_sent;
     }
-    CARRIERS, Always => {
+    CARRIERS.sum(), Always => {
         Gauge tunnel_carriers "Live connections by transport." |_| 1;
     }
     ROUND_TRIPS, Always => {
         Gauge tunnel_carrier_rtt_seconds "Least round trip time of the present connections."
             |micros| seconds(*micros);
     }
-    CIPHERS, Always => {
+    CIPHERS.sum(), Always => {
         Gauge tunnel_carrier_ciphers
             "Live connections with TLS by cipher suite and its library." |_| 1;
     }
-    TRAFFIC, Always => {
+    TRAFFIC.sum(), Always => {
         Counter tunnel_carrier_sent_segments_total
             "TCP segments with payload that connections sent, retransmitted ones included; of QUIC and KCP packets."
             |sent| sent.segments;
@@ -161,7 +162,7 @@ pub static FIGURES: &[Figure] = figures! {
             "Packets of KCP that did not arrive and were rebuilt from parity."
             |sent| sent.recovered_packets;
     }
-    TCP, Always => {
+    TCP.sum(), Always => {
         Gauge tunnel_carrier_queue_bytes "Bytes that the kernel has not sent yet."
             |tcp| tcp.queue_bytes;
         Gauge tunnel_carrier_lost_segments
@@ -262,6 +263,8 @@ pub static FIGURES: &[Figure] = figures! {
     TARGETS, Always => {
         Gauge tunnel_target_up "1 if the target serves, as far as is known."
             |target| target.down.is_none();
+    }
+    TARGETS.sum(), Always => {
         Gauge tunnel_target_visitors "Open streams and flows." |target| target.visitors;
         Counter tunnel_target_visitors_total "Streams and flows."
             |target| target.visitors_total;
