@@ -61,18 +61,30 @@ impl ServiceOptions {
 
     /// The options as parts of a configuration.
     pub fn config(&self) -> config::ServiceOptions {
-        let own = self.clone();
-        let pairs = own.basic_auth.into_iter();
+        let Self {
+            name,
+            basic_auth,
+            path,
+            allow_from,
+            until,
+            host_rewrite,
+            target_ca,
+            insecure,
+            broadcast,
+        } = self.clone();
         config::ServiceOptions {
-            name: own.name,
-            basic_auth: pairs.map(|pair| config::Secret::new(pair.0)).collect(),
-            path: own.path,
-            allow_from: own.allow_from,
-            until: own.until,
-            host_rewrite: own.host_rewrite,
-            target_ca: own.target_ca,
-            insecure: own.insecure,
-            broadcast: own.broadcast,
+            name,
+            basic_auth: basic_auth
+                .into_iter()
+                .map(|Pair(pair)| config::Secret::new(pair))
+                .collect(),
+            path,
+            allow_from,
+            until,
+            host_rewrite,
+            target_ca,
+            insecure,
+            broadcast,
         }
     }
 }
