@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
     use crate::Role;
-    use crate::status::{Certificate, Service, ServiceTarget, Session};
+    use crate::status::{Certificate, Down, Service, ServiceTarget, Session, TargetState};
 
     /// The table of all figures in the manual, as Markdown.
     fn manual() -> String {
@@ -129,6 +129,24 @@ mod tests {
             let metric = all.iter().find(|metric| metric.figure.name == name).unwrap();
             let values: Vec<_> = metric.samples.iter().map(|sample| &sample.value).collect();
             assert_eq!(values, [&Value::Whole(value)], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_drained_target_is_up_unless_it_is_down() {
+        for (down, up) in [(None, 1), (Some(Down::default()), 0)] {
+            let target = ServiceTarget {
+                target: "a:1".into(),
+                state: TargetState::Draining.into(),
+                down,
+                ..ServiceTarget::default()
+            };
+            let services = vec![Service { targets: vec![target], ..Service::default() }];
+            let sessions = vec![Session { services, ..Session::default() }];
+            let status = Status { role: Role::Client, sessions, ..Status::default() };
+            let all = list(&status, None);
+            let metric = all.iter().find(|metric| metric.figure.name == "tunnel_target_up");
+            assert_eq!(metric.unwrap().samples[0].value, Value::Whole(up));
         }
     }
 }

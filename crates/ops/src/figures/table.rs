@@ -236,7 +236,7 @@ pub static FIGURES: &[Figure] = figures! {
     }
     REFUSALS, Always => {
         Counter tunnel_service_refused_total
-            "Visitors, streams and flows refused, failed dials included, by reason."
+            "Visitors, streams, flows and requests of HTTP refused, failed dials included, by reason."
             |count| *count;
     }
     REQUESTS, Always => {
@@ -261,7 +261,8 @@ pub static FIGURES: &[Figure] = figures! {
             "Datagrams dropped, by reason." |count| *count;
     }
     TARGETS, Always => {
-        Gauge tunnel_target_up "1 if the target serves, as far as is known."
+        Gauge tunnel_target_up
+            "1 if the target serves, as far as is known; a drained target has 1 unless it is down."
             |target| target.down.is_none();
     }
     TARGETS.sum(), Always => {

@@ -46,8 +46,8 @@ pub struct Service {
     /// The numbers of datagrams dropped since the start, by reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub dropped: BTreeMap<String, u64>,
-    /// The numbers of visitors, streams and flows refused since the start, by reason: `limit`,
-    /// `denied`, `timeout` …, and [`VISITOR_DENIED`].
+    /// The numbers of visitors, streams, flows and requests of HTTP refused since the start, by
+    /// reason: `limit`, `denied`, `timeout` …, and [`VISITOR_DENIED`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
     /// The number of wrong users and passwords that visitors gave since the start, on a server.
