@@ -18,7 +18,9 @@ pub(crate) fn of_client(config: &ClientConfig) -> Vec<Fault> {
     let ways = config.servers.iter().enumerate().filter_map(|(n, path)| {
         // With a proxy on the way, the address of the server is not dialled.
         let to = path.endpoint.host.ip().filter(|_| path.proxy.is_none());
-        let (key, problem) = no_way(&path.dial, to)?;
+        let other = to.and_then(|to| other_version(&path.dial, to));
+        let other = other.map(|problem| ("source", problem));
+        let (key, problem) = other.or_else(|| no_way(&path.dial))?;
         let keys =
             vec![format!("servers[{n}].{key}"), format!("servers[{n}]"), "servers".to_owned()];
         Some(Fault { keys, problem: format!("{}: {problem}", path.endpoint), fatal: false })
@@ -64,8 +66,16 @@ pub(crate) fn of_server(config: &ServerConfig) -> Vec<Fault> {
 fn of_services(services: &[Service], key: &str, what: &str) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (n, service) in services.iter().enumerate() {
-        let to = service.target.port().and_then(|(host, _)| host.ip());
-        if let Some((wrong, problem)) = no_way(&service.dial, to) {
+        let is_one = service.spread.others.is_empty();
+        let others = service.targets().filter_map(|(target, _)| {
+            let problem = other_version(&service.dial, target.port()?.0.ip()?)?;
+            Some(("source", if is_one { problem } else { format!("{target}: {problem}") }))
+        });
+        let mut ways: Vec<_> = others.collect();
+        if ways.is_empty() {
+            ways.extend(no_way(&service.dial));
+        }
+        for (wrong, problem) in ways {
             let problem = format!("{what} {}: {problem}", service.name);
             let keys = vec![format!("{key}[{n}].{wrong}"), key.to_owned()];
             // A range of ports yields several services for an entry.
@@ -108,18 +118,19 @@ fn broadcast(
     (!service.broadcast).then(|| format!("{target}: {is}: nothing is sent there by default {hint}"))
 }
 
-/// The key of a dial that cannot be served now, and the reason. `to`: the address that is dialled,
-/// if it is known.
-fn no_way(dial: &DialOptions, to: Option<IpAddr>) -> Option<(&'static str, String)> {
+/// The reason why an address cannot be dialled from the source of a dial, if their versions of IP
+/// differ.
+fn other_version(dial: &DialOptions, to: IpAddr) -> Option<String> {
+    let source = dial.source.filter(|source| source.is_ipv6() != to.is_ipv6())?;
+    Some(format!("the source {source} is of the other version of IP than the address"))
+}
+
+/// The key of a dial that cannot be served now, whatever its address, and the reason.
+fn no_way(dial: &DialOptions) -> Option<(&'static str, String)> {
     if dial.interface.is_none() && dial.source.is_none() {
         return None;
     }
     let whole = families::dial_options(dial, SocketOptions::DEFAULT);
-    let is_other = |source: &IpAddr| to.is_some_and(|to| to.is_ipv6() != source.is_ipv6());
-    if let Some(source) = whole.source.filter(is_other) {
-        let text = format!("the source {source} is of the other version of IP than the address");
-        return Some(("source", text));
-    }
     let by_interface = SocketOptions { source: None, ..whole };
     let wrong = |key, options: SocketOptions| Some((key, options.try_way().err()?.to_string()));
     wrong("interface", by_interface).or_else(|| wrong("source", whole))
@@ -213,6 +224,13 @@ mod tests {
             assert!(faults[0].problem.ends_with(end), "{faults:?}");
             assert_eq!(faults[0].keys[0], format!("services[0].{key}"));
         }
+
+        let list = "['127.0.0.1:1', '[::1]:1', 'a:1', '[::1]:2']";
+        let faults = problems_of("source: 127.0.0.2", list);
+        let [one, two] = &faults[..] else { panic!("{faults:?}") };
+        assert!(one.problem.contains(": tcp://[::1]:1: the source"), "{one:?}");
+        assert!(two.problem.contains(": tcp://[::1]:2: the source"), "{two:?}");
+        assert_eq!(one.keys[0], "services[0].source");
 
         let forward = "[]\nforwards: [{ listen: 'tcp://[fe80::1%absent2]:1', target: 'a:1' }]";
         let faults = of_client(&client("tls://a", forward));
