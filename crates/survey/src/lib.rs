@@ -76,7 +76,9 @@ pub(crate) fn add_streams(service: &mut status::Service, streams: &Stats, to_tar
     let (of_visitors, of_targets) = if to_target { (written, read) } else { (read, written) };
     service.bytes_in += of_visitors;
     service.bytes_out += of_targets;
-    service.refused = refused(streams);
+    for (reason, count) in refused(streams) {
+        *service.refused.entry(reason).or_default() += count;
+    }
     service.wrong_passwords += streams.wrong_passwords();
 }
 

@@ -1,7 +1,7 @@
 //! A survey of many streams: it lists them once, and gives way to the other tasks of its worker.
 
 use std::cell::Cell;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -12,19 +12,21 @@ use std::time::{Duration, Instant};
 
 use ::link::{Lease, Link, ProcessBudget};
 use bytes::{Bytes, BytesMut};
-use ops::status::StreamKind;
+use ops::status::{Service, StreamKind};
 use proto::control::ControlMessage;
 use proto::greeting::Features;
 use proto::{
     Attach, CarrierNumber, HEAD_ROOM, LinkConfig, Open, Priority, ResetCode, Side, Target,
     Unlimited,
 };
+use relay::Stats;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 use transport::memory::{self, Faults, MEMORY};
 use transport::{Carrier, ConnectionStats, Connector as _, Inlet, Outlet, Peer, Watch};
 
+use super::add_streams;
 use super::busy::of_worker;
 use super::glance::prints;
 use super::sessions::{part, part_of};
@@ -150,6 +152,17 @@ async fn the_print_of_a_session_changes_with_its_figures() {
     let part = part_of(Rc::clone(&worker), Arc::new(HashSet::from([id, u64::MAX]))).await;
     let peers: Vec<_> = part.sessions.values().map(|(_, session)| session.peer.as_str()).collect();
     assert_eq!(peers, ["other"]);
+}
+
+#[test]
+fn the_counts_of_streams_are_added() {
+    let stats = Stats::default();
+    stats.count_refused(ResetCode::Limit);
+    let mut service = Service::default();
+    for _ in 0..2 {
+        add_streams(&mut service, &stats, false);
+    }
+    assert_eq!(service.refused, BTreeMap::from([("limit".to_owned(), 2)]));
 }
 
 /// A connection whose peer moves from port to port.
