@@ -1,8 +1,8 @@
 //! A continuous survey: a poll each second builds the status of the sessions that have changed.
 //! Each worker computes a fingerprint of each of its sessions and compares it with the fingerprints
-//! in the notes of the previous poll. The fingerprint is the hash of the status itself, made link
-//! by link and service by service, so no figure of the status is missing in it. Nothing else is
-//! kept of a session.
+//! in the notes of the previous poll. The fingerprint is the hash of the status itself, made of all
+//! links of a session and service by service, so no figure of the status is missing in it. Nothing
+//! else is kept of a session.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
@@ -158,20 +158,28 @@ fn compare(before: &Notes, now: &Notes) -> Differences {
     found
 }
 
-/// The fingerprints of all sessions of a worker: of each link and each service the hash of the
-/// status that shows it, made as the status makes it.
+/// The fingerprints of all sessions of a worker: of the links of each session and of each service
+/// the hash of the status that shows them, made as the status makes it.
 pub(super) async fn prints(worker: Rc<Worker>) -> Prints {
     let mut slices = Slices::default();
     let ids = worker.state.session_ids();
     let mut all = Vec::with_capacity(ids.len());
+    // The memory of the links of a session serves the next session.
+    let mut links = Vec::new();
     for id in ids {
+        let mut part = None;
         worker.state.each_link_of(id, |session, link| {
-            let mut part = bare(session, worker.index);
-            part.links = Vec::with_capacity(1);
-            add_link(&mut part, (session, link), worker.index, Depth::Printed);
-            all.push((id, print_of(&part)));
+            let part = part.get_or_insert_with(|| {
+                let links = std::mem::take(&mut links);
+                status::Session { links, ..bare(session, worker.index) }
+            });
+            add_link(part, (session, link), worker.index, Depth::Printed);
         });
-        slices.count(1).await;
+        let Some(part) = part else { continue };
+        all.push((id, print_of(&part)));
+        links = part.links;
+        slices.count(links.len()).await;
+        links.clear();
     }
     worker.state.of::<Served>().each_private(|private| {
         let mut part = status::Session::default();

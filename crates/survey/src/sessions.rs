@@ -75,7 +75,7 @@ pub(super) async fn part_of(worker: Rc<Worker>, wanted: Arc<HashSet<u64>>) -> Pa
     for id in &*wanted {
         let links = worker.state.links_of(*id);
         links.iter().for_each(|(session, link)| part.add_link(session, link));
-        slices.count(1).await;
+        slices.count(links.len()).await;
     }
     part.add_services(&worker, &mut slices, |session| wanted.contains(&session.id)).await;
     part

@@ -154,6 +154,20 @@ async fn the_print_of_a_session_changes_with_its_figures() {
     assert_eq!(peers, ["other"]);
 }
 
+#[tokio::test(flavor = "local")]
+async fn a_look_at_as_many_links_as_a_slice_has_takes_another_turn() {
+    let (worker, _) = worker(0);
+    let session = Session::new("many", 1);
+    for _ in 0..SLICE {
+        worker.state.add_link(0, &session, &link_to_nobody());
+    }
+    let (_, took) = turns(prints(Rc::clone(&worker))).await;
+    assert_eq!(took, 2);
+    let wanted = Arc::new(HashSet::from([session.id]));
+    let (_, took) = turns(part_of(Rc::clone(&worker), wanted)).await;
+    assert_eq!(took, 2);
+}
+
 #[test]
 fn the_counts_of_streams_are_added() {
     let stats = Stats::default();
