@@ -18,7 +18,6 @@ use ops::status::Streams;
 use ops::term;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
-use serde::de::DeserializeOwned;
 
 use crate::denied::Denied;
 
@@ -115,48 +114,15 @@ impl Lines<'_> {
         }
     }
 
-    /// Reads to the answer, as [`follow_if`] says. The result is the JSON of the answer.
-    fn follow(
-        &mut self,
-        wait: &dyn Fn() -> anyhow::Result<()>,
-        news: &mut dyn FnMut(News) -> anyhow::Result<bool>,
-    ) -> anyhow::Result<Option<&str>> {
-        let mut is_heard = false;
-        loop {
-            if self.stream.buffer().is_empty() {
-                wait()?;
-            }
-            if self.about.is_endless && is_heard && self.stream.fill_buf()?.is_empty() {
-                return Ok(None);
-            }
-            is_heard = true;
-            match self.next()? {
-                DaemonLine::Answer(_) => break,
-                DaemonLine::News(message) => {
-                    if !news(message)? {
-                        return Ok(None);
-                    }
-                }
-                DaemonLine::FailedCommand(_) => bail!(UNASKED),
-            }
-        }
-        Ok(match DaemonLine::read(&self.line, self.about.answer) {
-            Some(DaemonLine::Answer(json)) => Some(json),
-            _ => None,
-        })
+    /// Whether the daemon has ended between two messages of an endless command.
+    fn is_over(&mut self) -> anyhow::Result<bool> {
+        Ok(self.about.is_endless && !self.line.is_empty() && self.stream.fill_buf()?.is_empty())
     }
 }
 
 /// Asks the daemon to carry a command out. The error may be a [`WrongConfig`].
 pub fn ask<C: Command>(instance: &Instance, command: C) -> anyhow::Result<C::Answer> {
-    match instance.send(&command)?.next()? {
-        DaemonLine::Answer(json) => read(instance, json),
-        DaemonLine::News(_) | DaemonLine::FailedCommand(_) => bail!(UNASKED),
-    }
-}
-
-fn read<A: DeserializeOwned>(instance: &Instance, json: &str) -> anyhow::Result<A> {
-    serde_json::from_str(json).map_err(|_| instance.other_version())
+    follow(instance, command, |_| bail!(UNASKED))?.context(UNASKED)
 }
 
 /// Asks the daemon to carry a command out that reports before its answer, or instead of one. `news`
@@ -178,7 +144,26 @@ fn follow_if<C: Command>(
     news: &mut dyn FnMut(News) -> anyhow::Result<bool>,
 ) -> anyhow::Result<Option<C::Answer>> {
     let mut lines = instance.send(&command)?;
-    lines.follow(wait, news)?.map(|json| read(instance, json)).transpose()
+    loop {
+        if lines.stream.buffer().is_empty() {
+            wait()?;
+        }
+        if lines.is_over()? {
+            return Ok(None);
+        }
+        match lines.next()? {
+            DaemonLine::Answer(json) => {
+                let answer = serde_json::from_str(json);
+                return answer.map(Some).map_err(|_| instance.other_version());
+            }
+            DaemonLine::News(message) => {
+                if !news(message)? {
+                    return Ok(None);
+                }
+            }
+            DaemonLine::FailedCommand(_) => bail!(UNASKED),
+        }
+    }
 }
 
 /// Listens for the events of the daemon, until it ends or standard output has no reader. `news` is
