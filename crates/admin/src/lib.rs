@@ -50,6 +50,8 @@ mod serve;
 mod sessions;
 mod setup;
 #[cfg(test)]
+mod states;
+#[cfg(test)]
 mod tests;
 
 pub use api::{AdminApi, ConsoleAccess};

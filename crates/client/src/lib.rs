@@ -259,6 +259,10 @@ impl Client {
 }
 
 impl Daemon for Client {
+    fn role(&self) -> Role {
+        Role::Client
+    }
+
     fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
         Box::pin(self.workers.answer(limit))
     }
@@ -315,7 +319,7 @@ impl Daemon for Client {
                 current.push(self.session_status(&config, uplink, session, &counts));
             }
             Status {
-                role: Role::Client,
+                role: self.role(),
                 name: config.name.clone(),
                 servers: config.servers.iter().map(|path| path.endpoint.to_string()).collect(),
                 pins: config.pins(),

@@ -246,7 +246,7 @@ mod tests {
     use ops::WrongConfig;
     use ops::command::{News, ReadStatus};
     use ops::status::{Status, sample};
-    use ops::{Connector, Phase, SendFuture};
+    use ops::{Connector, Phase, Role, SendFuture};
 
     use super::*;
     use crate::ask::{self, Instance};
@@ -254,6 +254,10 @@ mod tests {
     struct Fixed;
 
     impl Daemon for Fixed {
+        fn role(&self) -> Role {
+            Role::Server
+        }
+
         fn status(&self) -> SendFuture<'_, Status> {
             Box::pin(async { sample() })
         }
@@ -322,6 +326,10 @@ mod tests {
     struct Echo;
 
     impl Daemon for Echo {
+        fn role(&self) -> Role {
+            Role::Server
+        }
+
         fn status(&self) -> SendFuture<'_, Status> {
             Box::pin(async { sample() })
         }

@@ -234,6 +234,10 @@ impl Proxy {
 }
 
 impl Daemon for Proxy {
+    fn role(&self) -> Role {
+        Role::Proxy
+    }
+
     fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
         Box::pin(self.workers.answer(limit))
     }
@@ -250,7 +254,7 @@ impl Daemon for Proxy {
         Box::pin(async {
             let handles = self.workers.handles();
             Status {
-                role: Role::Proxy,
+                role: self.role(),
                 uptime_seconds: self.started.elapsed().as_secs(),
                 state: DaemonState::Running.into(),
                 tasks: survey::tasks(handles).await,

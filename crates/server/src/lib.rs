@@ -314,7 +314,7 @@ impl Server {
     async fn gauges(&self) -> Status {
         let handles = self.workers.handles();
         Status {
-            role: Role::Server,
+            role: self.role(),
             uptime_seconds: self.started.elapsed().as_secs(),
             state: DaemonState::Running.into(),
             default_targets: survey::defaults(handles).await,
@@ -327,6 +327,10 @@ impl Server {
 }
 
 impl Daemon for Server {
+    fn role(&self) -> Role {
+        Role::Server
+    }
+
     fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
         Box::pin(self.workers.answer(limit))
     }

@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use config::{Field, Secret, Span};
-use ops::SendFuture;
 use ops::status::{Status, sample};
+use ops::{Role, SendFuture};
 use serde_json::Value as Json;
 
 use super::*;
@@ -14,6 +14,10 @@ use super::*;
 struct Fixed;
 
 impl Daemon for Fixed {
+    fn role(&self) -> Role {
+        Role::Server
+    }
+
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async { sample() })
     }

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use config::keys::{PlacedKey, of_role};
 use serde::{Deserialize, Serialize};
 
-use super::context::{Context, timely};
+use super::context::Context;
 use super::contract::{About, Command};
 use super::form::Misread;
 use super::patch::{self, Patch};
@@ -187,7 +187,37 @@ impl Command for ListKeys {
     type Answer = Vec<ConfigKey>;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Vec<ConfigKey>> {
-        let role = timely(cx.daemon.brief()).await?.role;
-        Ok(of_role(role.name()).into_iter().map(ConfigKey::from).collect())
+        Ok(of_role(cx.daemon.role().name()).into_iter().map(ConfigKey::from).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::status::Status;
+    use crate::{Daemon, Life, Role, SendFuture};
+
+    /// A client whose workers do not answer.
+    struct Silent;
+
+    impl Daemon for Silent {
+        fn role(&self) -> Role {
+            Role::Client
+        }
+
+        fn status(&self) -> SendFuture<'_, Status> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[tokio::test]
+    async fn the_keys_of_a_role_are_listed_without_a_question_to_the_workers() {
+        let (news, _) = mpsc::channel(1);
+        let cx = Context { daemon: &Silent, over: "a test", life: &Life::new(), news };
+        let keys = ListKeys {}.run(&cx).await.unwrap();
+        let of_client: Vec<_> = of_role("client").into_iter().map(|key| key.path).collect();
+        assert!(!keys.is_empty() && keys.into_iter().map(|key| key.path).eq(of_client));
     }
 }

@@ -17,6 +17,7 @@ use crate::events::Events;
 use crate::future::SendFuture;
 use crate::measure::{Meter, SpeedTest};
 use crate::nat::NatProbe;
+use crate::role::Role;
 use crate::status::Status;
 use crate::targets::Targets;
 use crate::tested::Tester;
@@ -30,14 +31,17 @@ pub use serving::{Certificates, Entries, Foreseen, Inviter, ListsInForce, Servin
 
 /// A running daemon, as the control socket and the admin API see it.
 pub trait Daemon: Send + Sync {
+    /// Its role.
+    fn role(&self) -> Role;
+
     /// The role inside the frame of a daemon. What the frame has not itself, the role has.
-    fn role(&self) -> Option<&dyn Daemon> {
+    fn inner(&self) -> Option<&dyn Daemon> {
         None
     }
 
     /// Whether all workers answer within `limit`.
     fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
-        match self.role() {
+        match self.inner() {
             Some(role) => role.alive(limit),
             None => Box::pin(std::future::ready(true)),
         }
@@ -68,27 +72,27 @@ pub trait Daemon: Send + Sync {
 
     /// The changes in it.
     fn events(&self) -> Option<&Events> {
-        self.role()?.events()
+        self.inner()?.events()
     }
 
     /// Its streams and flows.
     fn traffic(&self) -> Option<&dyn Traffic> {
-        self.role()?.traffic()
+        self.inner()?.traffic()
     }
 
     /// The round trips of its links.
     fn meter(&self) -> Option<&dyn Meter> {
-        self.role()?.meter()
+        self.inner()?.meter()
     }
 
     /// The throughput of its links. Only a client measures it.
     fn speed_test(&self) -> Option<&dyn SpeedTest> {
-        self.role()?.speed_test()
+        self.inner()?.speed_test()
     }
 
     /// The NATs and firewalls between a client and other clients.
     fn nat_probe(&self) -> Option<&dyn NatProbe> {
-        self.role()?.nat_probe()
+        self.inner()?.nat_probe()
     }
 
     /// Its configuration.
@@ -133,7 +137,7 @@ pub trait Daemon: Send + Sync {
 
     /// The requests of visitors that a client records for inspection.
     fn requests(&self) -> Option<&dyn Requests> {
-        self.role()?.requests()
+        self.inner()?.requests()
     }
 
     /// The visitors of a client's private services that were invited by codes.
@@ -148,16 +152,16 @@ pub trait Daemon: Send + Sync {
 
     /// Tests of its services.
     fn tester(&self) -> Option<&dyn Tester> {
-        self.role()?.tester()
+        self.inner()?.tester()
     }
 
     /// The targets that it dials itself. A client and a proxy have them.
     fn targets(&self) -> Option<&dyn Targets> {
-        self.role()?.targets()
+        self.inner()?.targets()
     }
 
     /// Connections of a client to targets on the side of its server.
     fn connector(&self) -> Option<&dyn Connector> {
-        self.role()?.connector()
+        self.inner()?.connector()
     }
 }

@@ -10,7 +10,7 @@ use ops::status::{DaemonState, Status};
 use ops::upgrade::Upgrade;
 use ops::{
     Clients, Console, ConsoleLink, Cursor, Daemon, Enrolment, Life, Lists, Log, Phase, Reloaded,
-    SendFuture, Serving, Settings, Sharer, StatusDelta, Visitors,
+    Role, SendFuture, Serving, Settings, Sharer, StatusDelta, Visitors,
 };
 use tokio::sync::SetOnce;
 use tokio::time::Instant;
@@ -158,7 +158,11 @@ impl RunningDaemon {
 }
 
 impl Daemon for RunningDaemon {
-    fn role(&self) -> Option<&dyn Daemon> {
+    fn role(&self) -> Role {
+        self.role.role()
+    }
+
+    fn inner(&self) -> Option<&dyn Daemon> {
         Some(self.role.as_ref())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use ops::command::{ReadStatus, Stop};
 use ops::status::{DaemonState, Status};
-use ops::{Certificates, Daemon, Foreseen, Reloaded, SendFuture, Settings};
+use ops::{Certificates, Daemon, Foreseen, Reloaded, Role, SendFuture, Settings};
 use tokio::sync::Notify;
 
 use super::*;
@@ -25,6 +25,10 @@ impl Recorded {
 }
 
 impl Daemon for Recorded {
+    fn role(&self) -> Role {
+        Role::Server
+    }
+
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async { Status { state: DaemonState::Running.into(), ..Status::default() } })
     }

@@ -319,6 +319,10 @@ fn add(all: &mut Reloaded, name: &str, one: Reloaded) {
 }
 
 impl Daemon for Supervisor {
+    fn role(&self) -> Role {
+        Role::Run
+    }
+
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let daemons = self.daemons();
@@ -329,7 +333,7 @@ impl Daemon for Supervisor {
             let is_stopping = daemons.is_stopping;
             let state = if is_stopping { DaemonState::Draining } else { DaemonState::Running };
             Status {
-                role: Role::Run,
+                role: self.role(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 pid: std::process::id(),
                 uptime_seconds: self.started.elapsed().as_secs(),
