@@ -42,10 +42,12 @@ impl Net {
 /// is the rest of a line behind `#`.
 ///
 /// With `countries`, the file is a list of countries: each line is `network,country`, with a code
-/// of two letters (ISO 3166-1), and the networks of these countries are taken. The first line may
-/// name the two columns. The columns may change places, and blanks may divide them.
+/// of two letters (ISO 3166-1), and the networks of these countries are taken. The first line that
+/// is not blank may name the two columns. The columns may change places, and blanks may divide
+/// them.
 pub(crate) fn listed(text: &str, countries: &[&str]) -> Result<Vec<Network>, BadValue> {
     let (mut found, mut seen) = (Vec::new(), vec![false; countries.len()]);
+    let mut is_first = true;
     let lines = text.trim_start_matches('\u{feff}').lines().zip(1..);
     for (line, number) in lines {
         let line = line.split_once('#').map_or(line, |(line, _)| line);
@@ -53,8 +55,8 @@ pub(crate) fn listed(text: &str, countries: &[&str]) -> Result<Vec<Network>, Bad
             line.split([',', ' ', '\t']).map(str::trim).filter(|part| !part.is_empty());
         let Some(first) = fields.next() else { continue };
         let (second, third) = (fields.next(), fields.next());
-        let columns = [Some(first), second].map(|name| name.map(str::to_ascii_lowercase));
-        if number == 1 && columns.iter().flatten().any(|name| name == "network") {
+        let is_name = |field: &str| field.eq_ignore_ascii_case("network");
+        if std::mem::take(&mut is_first) && (is_name(first) || second.is_some_and(is_name)) {
             continue;
         }
         let net = |text: &str| text.parse::<Net>().ok().map(Net::network);
@@ -170,5 +172,9 @@ mod tests {
         assert_eq!(shown(text, &["at", "CH"]), "10.1.0.0/16 2001:db8::/32");
         assert_eq!(shown(text, &["DE", "FR"]), "no network of the country FR");
         assert_eq!(shown("10.0.0.0/8", &["DE"]), "line 1 has no country");
+        let with_comment = format!("# of 2026\n\n{}", text.replace("network", "Network"));
+        assert_eq!(shown(&with_comment, &["CH"]), "2001:db8::/32");
+        let twice = format!("{text}\ncountry,network");
+        assert_eq!(shown(&twice, &["CH"]), "line 6 is no address and no network");
     }
 }
