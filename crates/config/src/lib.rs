@@ -81,8 +81,8 @@ pub use hosts::{HostRight, HostRights};
 pub use htpasswd::{htpasswd, is_hashed};
 pub use lists::{Kept, Lists, listen_address};
 pub use load::{
-    Loaded, Text, has_keys, load_asked, load_client, load_grant, load_kept, load_lists, load_proxy,
-    load_published, load_server, locate, scalar, text_of,
+    Loaded, Text, has_keys, list_files, load_asked, load_client, load_grant, load_kept, load_lists,
+    load_proxy, load_published, load_server, locate, scalar, text_of,
 };
 pub use model::{
     AcceptProxy, AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Balancer, Change, Changed, Check,

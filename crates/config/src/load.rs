@@ -3,6 +3,7 @@
 //! the flag is absent.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::decode::balancer::proxy;
@@ -10,7 +11,7 @@ use crate::decode::client::{client, kept};
 use crate::decode::server::{grant, server};
 use crate::edit::former::{NO_VARIABLE, NO_VARIABLE_HINT, has_variable};
 use crate::mistakes::{self, Mistake, parse};
-use crate::model::{ClientConfig, ClientGrant, Common, ProxyConfig, ServerConfig};
+use crate::model::{ClientConfig, ClientGrant, Common, ProxyConfig, ServerConfig, entry};
 use crate::section::{Cx, Item, Sources};
 use crate::yaml::{At, Entry, Kind, Node};
 use crate::{ClientFlags, Kept, Lists, Problem, ProxyFlags, ServerFlags, ServiceOptions};
@@ -58,6 +59,14 @@ pub fn text_of(file: &str, bytes: Vec<u8>) -> Result<String, Problem> {
         message: what,
         hint: Some("save the file as UTF-8 in the editor".to_owned()),
     })
+}
+
+/// The files of lists of networks (`@FILE`) that a text names, even if the text has problems. Empty
+/// if the text is not YAML.
+#[must_use]
+pub fn list_files(text: &str, sources: &Sources<'_>) -> Vec<PathBuf> {
+    let Ok(root) = parse("", text) else { return Vec::new() };
+    entry::list_files(&Cx::new("", sources), &root)
 }
 
 /// The value of a top-level key as written, even if the file has other problems. `None` if the text
@@ -359,6 +368,20 @@ mod tests {
         }
         let lists = load("1=unix:///x/$${A}", "").unwrap().config;
         assert_eq!(lists.services[0].target.to_string(), "unix:///x/${A}");
+    }
+
+    #[test]
+    fn the_files_of_lists_are_known_of_a_text_with_problems() {
+        let env = |name: &str| (name == "DIR").then(|| "/lists".to_owned());
+        let sources = Sources { env: &env, read: &|_| Err(String::new()) };
+        let files = |text: &str| {
+            let files = list_files(text, &sources).into_iter();
+            files.map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")
+        };
+        let text = "allow_from: \"@a:DE,AT\"\ntypo: \"@b\"\nservices:\n  \
+                    - { deny_from: [10.0.0.1, \"@${DIR}/c\", \"@${NONE}/d\"] }\n";
+        assert_eq!(files(text), "a /lists/c");
+        assert_eq!(files("allow_from: \"@a\"\n- b"), "");
     }
 
     #[test]

@@ -44,6 +44,13 @@ impl Input {
         Ok(with_sources(&self.folder, |sources| load(text, sources))?)
     }
 
+    /// The files of lists of networks that the file names, even if the file has problems.
+    pub(crate) fn list_files(&self) -> Vec<PathBuf> {
+        let Some((_, text)) = &self.file else { return Vec::new() };
+        let files = with_sources(&self.folder, |sources| config::list_files(text, sources));
+        files.into_iter().map(|file| self.folder.join(file)).collect()
+    }
+
     /// Refuses a file of another role with one problem. Otherwise the decoder would report a
     /// problem for each key of that file.
     pub(crate) fn must_be(&self, wanted: Role) -> Result<(), WrongConfig> {

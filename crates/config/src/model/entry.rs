@@ -1,7 +1,8 @@
 //! An entry of `services` as written.
 
 use proto::control::{ServiceTerms, Timeouts};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use proto::{Balance, Compress, HttpOptions, NETWORKS_MAX, Network, Networks, Priority, Sticky};
@@ -18,8 +19,8 @@ use crate::model::times::Times;
 use crate::net::listed;
 use crate::problem::unknown;
 use crate::secrecy::{unexpanded, unreadable};
-use crate::section::{Cx, READ_MAX, Reading, Section};
-use crate::yaml::At;
+use crate::section::{Cx, Item, READ_MAX, Reading, Section};
+use crate::yaml::{At, Entry, Kind, Node};
 use crate::{BadValue, Host, Moment, Net, Role, Span, values};
 
 /// An entry of `services` as written. Values without a field are read together with others.
@@ -230,6 +231,27 @@ pub(crate) fn rule(text: &str) -> Result<Balance, BadValue> {
 /// How the file of a list is read. A list of all networks with their countries has 20 MiB.
 const LIST: Reading = Reading { most: READ_MAX, is_watched: true };
 
+/// The keys whose lists of networks may name files.
+const LIST_KEYS: [&str; 2] = ["allow_from", "deny_from"];
+
+/// The files that the lists of networks in a tree name.
+pub(crate) fn list_files(cx: &Cx<'_>, node: &Rc<Node>) -> Vec<PathBuf> {
+    match &node.kind {
+        Kind::Scalar { .. } => Vec::new(),
+        Kind::List(items) => items.iter().flat_map(|item| list_files(cx, item)).collect(),
+        Kind::Map(entries) => entries.iter().flat_map(|entry| files_of(cx, entry)).collect(),
+    }
+}
+
+fn files_of(cx: &Cx<'_>, entry: &Entry) -> Vec<PathBuf> {
+    if !LIST_KEYS.contains(&entry.key.as_str()) {
+        return list_files(cx, &entry.value);
+    }
+    let list = Item { node: Rc::clone(&entry.value), path: String::new() };
+    let file = |item: &Item| Some(split_file(cx.text(item)?.strip_prefix('@')?).0.into());
+    cx.one_or_list(&list).iter().filter_map(file).collect()
+}
+
 /// Decodes `allow_from` and `deny_from`. The result is incomplete only after a problem was
 /// reported.
 pub(crate) fn visitors(s: &Section<'_>) -> VisitorLists {
@@ -303,13 +325,7 @@ fn of_file(cx: &Cx<'_>, at: At, written: &str) -> Result<Vec<Network>, BadValue>
         return Err(BadValue::new("a file of networks belongs into a configuration file")
             .hint("write it there: allow_from: \"@FILE\""));
     }
-    let is_country = |code: &str| code.len() == 2 && code.bytes().all(|b| b.is_ascii_alphabetic());
-    let (file, countries) = match written.rsplit_once(':') {
-        Some((file, codes)) if codes.split(',').all(is_country) => {
-            (file, codes.split(',').collect())
-        }
-        _ => (written, Vec::new()),
-    };
+    let (file, countries) = split_file(written);
     if file.is_empty() {
         return Err(BadValue::new("a file without a path").hint("for example \"@blocked.txt\""));
     }
@@ -318,6 +334,17 @@ fn of_file(cx: &Cx<'_>, at: At, written: &str) -> Result<Vec<Network>, BadValue>
         let message = format!("`{file}`: {}", bad.message);
         BadValue { message, ..bad }
     })
+}
+
+/// The path and the countries of `FILE` or `FILE:DE,AT`.
+fn split_file(written: &str) -> (&str, Vec<&str>) {
+    let is_country = |code: &str| code.len() == 2 && code.bytes().all(|b| b.is_ascii_alphabetic());
+    match written.rsplit_once(':') {
+        Some((file, codes)) if codes.split(',').all(is_country) => {
+            (file, codes.split(',').collect())
+        }
+        _ => (written, Vec::new()),
+    }
 }
 
 fn network(text: &str) -> Result<Network, BadValue> {

@@ -11,6 +11,7 @@ use ops::status::FormerProcess;
 use ops::{Reloaded, Settings};
 
 use super::running::RunningDaemon;
+use crate::input::Input;
 use crate::upgrade::{Formers, Listed};
 use crate::watch::{self, Seen};
 
@@ -93,9 +94,14 @@ pub(super) async fn bound_formers(running: Arc<RunningDaemon>, formers: Arc<Form
 /// Reloads when the configuration file has changed, or a file that is part of the configuration, if
 /// the key `watch` is set.
 pub(super) async fn watch_configuration(running: Arc<RunningDaemon>, file: PathBuf) {
-    let look = || {
-        let named = running.role.common().watched;
-        Seen::look(std::iter::once(file.clone()).chain(named).collect())
+    let look = async || {
+        let common = running.role.common();
+        let mut files = vec![file.clone()];
+        files.extend(common.watched);
+        if common.watch && running.reload_error().is_some() {
+            files.extend(refused_lists(file.clone()).await);
+        }
+        Seen::look(files).await
     };
     let mut seen = look().await;
     let mut last = seen.clone();
@@ -108,10 +114,20 @@ pub(super) async fn watch_configuration(running: Arc<RunningDaemon>, file: PathB
             seen = now.clone();
             if running.role.common().watch {
                 let _ = running.reload().await;
+                // The reload may have read other files, which may change before the next check.
+                seen.follow(&look().await);
             }
         }
         last = now;
     }
+}
+
+/// The files of lists that a refused configuration names: the repair of one of them may be all that
+/// the configuration needs.
+async fn refused_lists(file: PathBuf) -> Vec<PathBuf> {
+    let lists = move || Input::read(Some(&file), None).map(|input| input.list_files());
+    // Without a readable file, the file itself must change first.
+    tokio::task::spawn_blocking(lists).await.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 /// Publishes the users of `basic_auth_file` again when the file has changed.

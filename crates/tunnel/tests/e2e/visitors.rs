@@ -108,7 +108,8 @@ fn only_listed_visitors_are_let_in_and_a_reload_of_the_lists_touches_nobody_insi
 fn a_file_of_the_server_keeps_visitors_out_of_every_service() {
     let origin = Origin::echo();
     let mut setup = Setup::new(Scheme::TLS);
-    let file = setup.dir().join("countries.csv");
+    let setup_dir = setup.dir().to_owned();
+    let file = setup_dir.join("countries.csv");
     fs::write(&file, "network,country\n127.0.0.3,DE\n127.0.0.4,AT\n").unwrap();
     setup.server_lines.push_str("deny_from: \"@countries.csv:DE\"\nwatch: true\n");
     let target = format!("tcp://127.0.0.1:{}", origin.port());
@@ -118,11 +119,12 @@ fn a_file_of_the_server_keeps_visitors_out_of_every_service() {
     wait("one is counted", SOON, || (turned_away(&running) == 1).then_some(()));
 
     fs::write(&file, "127.0.0.4 DE\n").unwrap();
-    wait("the file is read again", LONG, || {
-        let stream = visit_from(3, public).ok()?;
+    let visits = |last| {
+        let stream = visit_from(last, public).ok()?;
         (&stream).write_all(b"x").ok()?;
         (&stream).read_exact(&mut [0]).ok()
-    });
+    };
+    wait("the file is read again", LONG, || visits(3));
     bytes::expect_refused(visit_from(4, public));
     let before = running.server.log();
     assert!(!before.contains("127.0.0.3"), "{before}");
@@ -133,6 +135,14 @@ fn a_file_of_the_server_keeps_visitors_out_of_every_service() {
     assert_ne!(code, Some(0), "{said}");
     assert!(complaint.contains("`countries.csv`: line 1 has no country"), "{complaint}");
     bytes::expect_refused(visit_from(4, public));
+
+    // The repair of a file that only a refused configuration names is noticed.
+    let (file, new) = (setup_dir.join("new.csv"), "deny_from: \"@new.csv\"");
+    running.edit_server(|text| text.replace("deny_from: \"@countries.csv:DE\"", new));
+    running.server.wait_line(&["not reloaded", "new.csv"], LONG);
+    fs::write(&file, "127.0.0.5\n").unwrap();
+    wait("the new file is read", LONG, || visits(4));
+    bytes::expect_refused(visit_from(5, public));
 }
 
 #[test]
