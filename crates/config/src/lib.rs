@@ -9,6 +9,7 @@
 //! | `flags` | command line flags as parts of that tree |
 //! | `key_table`, [`keys`] | the row of a key; all keys of the files |
 //! | `section`, `values`, `words`, `secrecy` | reads the values of a map, with positions and hints |
+//! | `files_read` | the files that a configuration names; each is read once |
 //! | `problem` | a problem with file, line, column, key path and hint |
 //! | `model` | the checked types: the keys of each map, how each value is read |
 //! | `decode` | what concerns several keys, entries or sections at once |
@@ -36,6 +37,7 @@ mod address;
 mod decode;
 pub mod edit;
 mod endpoint;
+mod files_read;
 mod flags;
 mod foreign;
 mod hosts;
@@ -75,6 +77,7 @@ mod yaml;
 pub use address::{Local, LocalAddr, Target};
 pub use decode::connect_target;
 pub use endpoint::{Endpoint, Host, server_url};
+pub use files_read::READ_MAX;
 pub use flags::{ClientFlags, ProxyFlags, ServerFlags, ServiceOptions};
 pub use foreign::{Foreign, ForeignValue, foreign};
 pub use hosts::{HostRight, HostRights};
@@ -106,7 +109,7 @@ pub use rights::{CLIENT_PORTS, ForwardRight, ForwardRights, GUEST_PORTS, PortRig
 pub use role::Role;
 pub use scheme::{Over, Scheme};
 pub use secret::Secret;
-pub use section::{READ_MAX, Sources};
+pub use section::Sources;
 pub use shadow::Shadow;
 pub use units::{Rate, Size, Span};
 pub use yaml::FILE_MAX;

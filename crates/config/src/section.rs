@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::str::FromStr;
 
+use crate::files_read::FilesRead;
 use crate::key_table::{KeyMap, KeyPlace, KeyTable};
 use crate::problem::{shown, shown_hint, unknown};
 use crate::secrets::url::without_userinfo;
 use crate::taken::Addresses;
 use crate::yaml::{At, Entry, Kind, Node};
-use crate::{BadValue, Problem, Role, secrecy};
+use crate::{BadValue, Problem, Role, Secret, secrecy};
 
 /// The largest number of reported problems, and of warnings. A wrong kind of file would otherwise
 /// cause thousands.
@@ -28,10 +29,10 @@ const FOLDED: &str =
 pub struct Sources<'a> {
     /// The value of an environment variable for `${NAME}`.
     pub env: &'a dyn Fn(&str) -> Option<String>,
-    /// Reads the whole text of a file that the configuration names, of at most [`READ_MAX`] bytes.
-    /// The path is as written; the caller makes it absolute and checks the permissions. The error
-    /// is shown to the user, so it must not contain the path, which may be a token under the wrong
-    /// key.
+    /// Reads the whole text of a file that the configuration names, of at most
+    /// [`READ_MAX`](crate::READ_MAX) bytes. The path is as written; the caller makes it absolute
+    /// and checks the permissions. The error is shown to the user, so it must not contain the
+    /// path, which may be a token under the wrong key.
     pub read: &'a dyn Fn(&Path) -> Result<String, String>,
 }
 
@@ -40,9 +41,6 @@ impl fmt::Debug for Sources<'_> {
         f.debug_struct("Sources").finish_non_exhaustive()
     }
 }
-
-/// The largest file that is read of those that a configuration names, in bytes.
-pub const READ_MAX: usize = 64 << 20;
 
 /// How a file is read that the configuration names.
 #[derive(Clone, Copy)]
@@ -67,26 +65,32 @@ pub(crate) struct Cx<'a> {
     pub(crate) taken: RefCell<Addresses>,
     /// The files whose changes are changes of the configuration.
     pub(crate) watched: RefCell<Vec<PathBuf>>,
+    pub(crate) files: Rc<FilesRead>,
 }
 
 impl<'a> Cx<'a> {
     pub(crate) fn new(file: &'a str, sources: &'a Sources<'a>) -> Self {
-        let (problems, warnings, taken, watched) = Default::default();
-        Self { file, sources, problems, warnings, taken, watched }
+        let (problems, warnings, taken, watched, files) = Default::default();
+        Self { file, sources, problems, warnings, taken, watched, files }
+    }
+
+    /// A context that decodes a part again and whose problems are not reported.
+    pub(crate) fn again(&self) -> Self {
+        Self { files: Rc::clone(&self.files), ..Self::new("", self.sources) }
     }
 }
 
 impl Cx<'_> {
-    /// Reads a file. The error does not contain the path.
-    pub(crate) fn read(&self, path: &Path, how: Reading) -> Result<String, String> {
+    /// The text of a file, which is read once. The error does not contain the path.
+    pub(crate) fn read(&self, path: &Path, how: Reading) -> Result<Rc<Secret>, String> {
         if how.is_watched {
             let mut watched = self.watched.borrow_mut();
             if !watched.iter().any(|known| known == path) {
                 watched.push(path.to_owned());
             }
         }
-        let text = (self.sources.read)(path)?;
-        let len = text.trim().len();
+        let text = self.files.text(path, self.sources.read)?;
+        let len = text.reveal().trim().len();
         if len > how.most {
             return Err(format!("it has {len} bytes, and may have at most {}", how.most));
         }

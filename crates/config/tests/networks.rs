@@ -1,5 +1,6 @@
 //! Lists of visitors whose networks stand in files.
 
+use std::cell::Cell;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
@@ -84,6 +85,52 @@ fn lists_of_a_server_and_of_a_proxy_may_be_long() {
     let proxy = load_proxy(file(text), &ProxyFlags::default(), &sources).unwrap().config;
     assert_eq!(proxy.proxies[0].terms().visitors.deny_from.len(), 3_120);
     assert_eq!(proxy.common.watched, [PathBuf::from("long.txt")]);
+}
+
+#[test]
+fn a_file_is_read_once_for_all_lists_that_name_it() {
+    let read = Cell::new(0);
+    let list = |path: &Path| {
+        read.set(read.get() + 1);
+        list_files(path)
+    };
+    let sources = Sources { env: &|_| None, read: &list };
+    let load = |lists: [&str; 4]| {
+        let entry = |(n, list): (usize, &str)| {
+            format!("- {{ listen: 'tcp://:{}', target: 'tcp://b:1', deny_from: {list} }}\n", n + 1)
+        };
+        let text: String = lists.into_iter().enumerate().map(entry).collect();
+        let file = Text { name: "file", text: &format!("proxies:\n{text}") };
+        let config = load_proxy(Some(file), &ProxyFlags::default(), &sources).unwrap().config;
+        let lens = config.proxies.iter().map(|proxy| proxy.terms().visitors.deny_from.len());
+        lens.collect::<Vec<_>>()
+    };
+    let [country, long] = ["'@countries.csv:DE'", "'@long.txt'"];
+    let lens = load([long, "[10.0.0.1, '@long.txt']", long, country]);
+    assert_eq!((lens, read.get()), (vec![3_120, 3_121, 3_120, 1], 2));
+}
+
+#[test]
+fn a_file_with_a_secret_is_read_once() {
+    let read = Cell::new(0);
+    let users = |_: &Path| {
+        read.set(read.get() + 1);
+        Ok("me:$2b$05$CCCCCCCCCCCCCCCCCCCCC.7uG0VCzI2bS7j6ymqJi9CdcdxiRTWNy\n".to_owned())
+    };
+    let sources = Sources { env: &|_| None, read: &users };
+    // For each exit that is open to all, the entries are decoded again to find the exit's entry.
+    let text = format!(
+        "servers: tls://a\nname: a\ntoken: {OLD}\nservices:\n\
+         - {{ name: a, target: socks5, public: 'tcp://:1' }}\n\
+         - {{ name: b, target: socks5, public: 'tcp://:2' }}\n\
+         - {{ name: c, target: 'http://b:1', public: 'http://c.example', basic_auth_file: u }}\n"
+    );
+    let file = Text { name: "client.yaml", text: &text };
+    let problems = load_client(Some(file), &ClientFlags::default(), &sources).unwrap_err();
+    let places: Vec<_> =
+        problems.iter().map(|problem| (problem.line, &*problem.key_path)).collect();
+    assert_eq!(places, [(5, "services[0].target"), (6, "services[1].target")], "{problems:?}");
+    assert_eq!(read.get(), 1);
 }
 
 #[test]

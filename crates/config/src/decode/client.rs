@@ -108,7 +108,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
 /// which replaces the others.
 fn entry_of(s: &Section<'_>, name: &str, prefix: Option<&str>) -> Option<Item> {
     let items = s.cx.one_or_list(&s.key("services")?);
-    let cx = Cx::new("", s.cx.sources);
+    let cx = s.cx.again();
     let makes = |item: &Item| {
         let made = service::services_of(&cx, item.clone(), prefix);
         made.iter().any(|service| service.name == name)

@@ -124,7 +124,7 @@ fn file(s: &Section<'_>, hashes: &mut Vec<String>) -> Option<PathBuf> {
         let path = PathBuf::from(text);
         let read = s.cx.read(&path, Reading::SECRET);
         let read = read.map_err(|why| secrecy::unreadable(text, &why))?;
-        hashes.extend(htpasswd(&read)?);
+        hashes.extend(htpasswd(read.reveal())?);
         Ok(path)
     })
 }

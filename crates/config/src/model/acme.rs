@@ -183,7 +183,7 @@ pub(crate) fn kid(text: &str) -> Result<String, BadValue> {
 /// Reads `hmac_file`. No problem repeats the text of the file, which is a secret.
 pub(crate) fn hmac(s: &Section<'_>, key: &str) -> Option<Secret> {
     s.required(key, "the authority gives both to the owner of an account", |text| {
-        let read = s.cx.read(Path::new(text), Reading::SECRET).map(Secret::new);
+        let read = s.cx.read(Path::new(text), Reading::SECRET);
         let read = read.map_err(|why| secrecy::unreadable(text, &why))?;
         let hmac = read.reveal().trim().trim_end_matches('=');
         let is_of_base64 = |b: u8| b.is_ascii_alphanumeric() || b"-_+/".contains(&b);

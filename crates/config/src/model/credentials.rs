@@ -105,7 +105,7 @@ fn token(s: &Section<'_>, item: &Item, from_file: bool, kept: Kept) -> Option<To
         if !from_file {
             return Ok(Token { secret: check(text, kept)?, file: None });
         }
-        let read = s.cx.read(Path::new(text), Reading::SECRET).map(Secret::new);
+        let read = s.cx.read(Path::new(text), Reading::SECRET);
         let read = read.map_err(|why| secrecy::unreadable(text, &why))?;
         let secret = check(read.reveal().trim(), kept)?;
         Ok(Token { secret, file: Some(PathBuf::from(text)) })

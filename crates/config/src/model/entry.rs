@@ -8,6 +8,7 @@ use std::time::Duration;
 use proto::{Balance, Compress, HttpOptions, NETWORKS_MAX, Network, Networks, Priority, Sticky};
 
 use crate::endpoint::split;
+use crate::files_read::{LISTED_MAX, READ_MAX};
 use crate::key_table::KeyTable;
 use crate::model::check::Check;
 use crate::model::dial_options::DialOptions;
@@ -19,7 +20,7 @@ use crate::model::times::Times;
 use crate::net::listed;
 use crate::problem::unknown;
 use crate::secrecy::{unexpanded, unreadable};
-use crate::section::{Cx, Item, READ_MAX, Reading, Section};
+use crate::section::{Cx, Item, Reading, Section};
 use crate::yaml::{At, Entry, Kind, Node};
 use crate::{BadValue, Host, Moment, Net, Role, Span, values};
 
@@ -287,9 +288,15 @@ fn allowed(s: &Section<'_>, key: &str, most: usize) -> Option<Networks> {
 
 /// Decodes a list of at most this number of networks.
 fn list(s: &Section<'_>, key: &str, most: usize) -> Option<Networks> {
-    let mut all = Vec::new();
-    let mut long = None;
-    for item in s.cx.one_or_list(&s.key(key)?) {
+    let items = s.cx.one_or_list(&s.key(key)?);
+    let files = with_files(&items);
+    let known = files.as_ref().and_then(|files| s.cx.files.list(files));
+    if let Some(known) = known.filter(|known| known.len() <= most) {
+        return Some(known);
+    }
+    let room = if files.is_some() { s.cx.files.room() } else { usize::MAX };
+    let (mut all, mut long, mut is_whole) = (Vec::new(), None, true);
+    for item in items {
         let read = |text: &str| match text.strip_prefix('@') {
             None => network(text).map(|one| vec![one]),
             Some(file) => {
@@ -302,10 +309,22 @@ fn list(s: &Section<'_>, key: &str, most: usize) -> Option<Networks> {
                 Ok(networks)
             }
         };
-        all.extend(s.cx.value(&item, read).unwrap_or_default());
+        let networks = s.cx.value(&item, read);
+        is_whole &= networks.is_some();
+        all.extend(networks.unwrap_or_default());
+        if all.len() > room {
+            let what = format!("more than {LISTED_MAX} networks in all lists with files");
+            let hint = "join neighbouring networks; lists with equal items count once";
+            s.bad(key, BadValue::new(what).hint(hint));
+            return None;
+        }
     }
     if all.len() <= most {
-        return Some(all.into());
+        let all = Networks::from(all);
+        if let Some(files) = files.filter(|_| is_whole) {
+            s.cx.files.keep(files, &all);
+        }
+        return Some(all);
     }
     let what = long.unwrap_or_default();
     let bad = BadValue::new(format!("{what}more than {most} networks of a client's service"));
@@ -319,6 +338,17 @@ fn list(s: &Section<'_>, key: &str, most: usize) -> Option<Networks> {
     None
 }
 
+/// The items of a list that may name a file, as written in the configuration file.
+fn with_files(items: &[Item]) -> Option<Vec<String>> {
+    let text = |item: &Item| match (&item.node.kind, item.at()) {
+        (Kind::Scalar { text, .. }, At::Text { .. }) => Some(text.clone()),
+        (Kind::Scalar { .. } | Kind::List(_) | Kind::Map(_), _) => None,
+    };
+    let texts: Option<Vec<String>> = items.iter().map(text).collect();
+    let may_be_file = |text: &String| text.starts_with('@') || text.starts_with('$');
+    texts.filter(|texts| texts.iter().any(may_be_file))
+}
+
 /// Reads the networks of `FILE` or `FILE:DE,AT`.
 fn of_file(cx: &Cx<'_>, at: At, written: &str) -> Result<Vec<Network>, BadValue> {
     if matches!(at, At::Flag(_)) {
@@ -330,7 +360,7 @@ fn of_file(cx: &Cx<'_>, at: At, written: &str) -> Result<Vec<Network>, BadValue>
         return Err(BadValue::new("a file without a path").hint("for example \"@blocked.txt\""));
     }
     let text = cx.read(Path::new(file), LIST).map_err(|why| unreadable(file, &why))?;
-    listed(&text, &countries).map_err(|bad| {
+    listed(text.reveal(), &countries).map_err(|bad| {
         let message = format!("`{file}`: {}", bad.message);
         BadValue { message, ..bad }
     })
@@ -357,4 +387,31 @@ fn network(text: &str) -> Result<Network, BadValue> {
         Ok(Host::Scoped(_)) => crate::endpoint::no_zone(text, "visitors are listed by address"),
         Ok(Host::Ip(_)) | Err(_) => bad,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Sources;
+    use crate::files_read::FilesRead;
+
+    use super::*;
+
+    #[test]
+    fn all_lists_with_files_together_have_a_bound() {
+        let sources = Sources { env: &|_| None, read: &|_| Ok("10.0.0.1\n10.0.0.2\n".to_owned()) };
+        let cx = Cx { files: Rc::new(FilesRead::with_room(3)), ..Cx::new("f", &sources) };
+        let len = |list: &str| {
+            let text = format!("allow_from: {list}");
+            let node = crate::mistakes::parse("f", &text).unwrap();
+            let section = Section::quiet(&cx, Item { node, path: String::new() }).unwrap();
+            super::list(&section, "allow_from", usize::MAX).map(|list| list.len())
+        };
+        assert_eq!(len("'@a'"), Some(2));
+        // An equal list shares its networks.
+        assert_eq!(len("'@a'"), Some(2));
+        assert_eq!(len("['@a', 10.0.0.3]"), None);
+        assert_eq!(len("[10.0.0.3, 10.0.0.4]"), Some(2));
+        let said = cx.problems.borrow().iter().map(ToString::to_string).collect::<String>();
+        assert!(said.contains("allow_from: more than 4194304 networks in all lists"), "{said}");
+    }
 }
