@@ -151,16 +151,19 @@ fn log(s: &Section<'_>) -> Option<Log> {
     if s.has("rotate") && !has_file && access_switch(s) != Some(None) {
         s.bad("rotate", BadValue::new("there is no `file` to rotate").hint("add `file: …`"));
     }
+    let file = values::path(s, "file");
     let rotated = |path| LogFile { path, size: rotate.size, keep: rotate.keep };
     let access = match access_switch(s) {
         Some(Some(true)) => AccessLog::On,
         Some(Some(false)) => AccessLog::Off,
-        Some(None) | None => access_file(s).map(rotated).map(AccessLog::File).unwrap_or_default(),
+        Some(None) | None => {
+            access_file(s, file.as_deref()).map(rotated).map(AccessLog::File).unwrap_or_default()
+        }
     };
     Some(Log {
         level: s.parse("level").unwrap_or_default(),
         format,
-        file: values::path(s, "file").map(rotated),
+        file: file.map(rotated),
         access,
         requests: requests(s, rotated),
     })
@@ -174,10 +177,10 @@ fn access_switch(s: &Section<'_>) -> Option<Option<bool>> {
     Some(text.parse().ok())
 }
 
-/// The file of `access`.
-fn access_file(s: &Section<'_>) -> Option<PathBuf> {
+/// The file of `access`. `log` is the value of `file`.
+fn access_file(s: &Section<'_>, log: Option<&Path>) -> Option<PathBuf> {
     let path = values::path(s, "access")?;
-    if s.has("file") && values::path(s, "file").as_ref() == Some(&path) {
+    if log == Some(&path) {
         let bad = BadValue::new("the same file as `file`");
         s.bad("access", bad.hint("`access: true` writes into the log"));
     }
