@@ -15,7 +15,7 @@ use crate::problem::{shown, shown_hint, unknown};
 use crate::secrets::url::without_userinfo;
 use crate::taken::Addresses;
 use crate::yaml::{At, Entry, Kind, Node};
-use crate::{BadValue, Problem, Role, Secret, secrecy};
+use crate::{BadValue, Problem, Secret, secrecy};
 
 /// The largest number of reported problems, and of warnings. A wrong kind of file would otherwise
 /// cause thousands.
@@ -334,15 +334,6 @@ impl<'a> Section<'a> {
 
     pub(crate) fn at(&self) -> At {
         self.item.at()
-    }
-
-    /// The role of the file, in the map at its top.
-    pub(crate) const fn role(&self) -> Role {
-        match self.place {
-            Some(KeyPlace::Client) => Role::Client,
-            Some(KeyPlace::Proxy) => Role::Proxy,
-            _ => Role::Server,
-        }
     }
 
     /// The value of a key, or of a key in the maps below: `limits.streams`.

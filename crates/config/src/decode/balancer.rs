@@ -53,7 +53,7 @@ pub(crate) fn proxy(cx: &Cx<'_>, root: Item) -> Option<ProxyConfig> {
     }
     let mut seen = Seen::default();
     let trusted_proxies: Vec<Net> = s.each("trusted_proxies", str::parse);
-    let common: Common = s.flat(KeyMap { at: Some(KeyPlace::Proxy), ..Common::MAP })?;
+    let common = Common::of(&s, crate::Role::Proxy)?;
     let balancer = |item: Item| {
         let made = balancer(cx, item.clone(), &trusted_proxies, &mut seen)?;
         let reaches = |admin: &Admin| made.service.targets().any(|(target, _)| admin.is_at(target));
@@ -86,7 +86,7 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
     let dial: DialOptions = s.flat(Balancer::map("")).unwrap_or_default();
     let terms = terms(&s, &dial);
     let limits = limits::<Balancer>(&s);
-    let visitors = entry::visitors(&s);
+    let visitors = entry::visitors(&s, usize::MAX);
     let proxy_protocol = s.parse("proxy_protocol");
     let accepts = visit::accept_proxy(&s, listen.as_ref());
     if accepts && trusted.is_empty() {

@@ -1,5 +1,6 @@
 //! Decodes client.yaml.
 
+use proto::NETWORKS_MAX;
 use proto::control::ServiceTerms;
 
 use super::local::{self, Listeners};
@@ -13,7 +14,7 @@ use crate::model::times::Times;
 use crate::model::{ClientConfig, Common, Forward, KeptLists, Path, credentials, entry};
 use crate::section::{Cx, Item, Section};
 use crate::yaml::At;
-use crate::{BadValue, Kept, Lists, Local, Net, Over, Target, values};
+use crate::{BadValue, Kept, Lists, Local, Net, Over, Role, Target, values};
 
 /// The largest number of exits for any visitor that are reported. Finding the position of each
 /// reads the whole list.
@@ -49,7 +50,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     if trusted_proxies.is_empty() && forwards.iter().any(|forward| forward.accept_proxy) {
         visit::nobody_announces(s.cx, s.at());
     }
-    let visitors = entry::visitors(&s);
+    let visitors = entry::visitors(&s, NETWORKS_MAX);
     let visits = private::visits(&s, &forwards);
     private::check(&s, &forwards, &visits);
     private::check_ways(&s, &forwards, &visits);
@@ -57,7 +58,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let p2p = s.map_or_empty("p2p", ClientConfig::map("p2p"));
     let retry: Option<Retry> = s.map_or_empty("retry", ClientConfig::map("retry"));
     let connections = values::count(&s, "connections");
-    let common = s.flat(KeyMap { at: Some(KeyPlace::Client), ..Common::MAP });
+    let common = Common::of(&s, Role::Client);
     let (name, retry, p2p, common) = (name?, retry?, p2p?, common?);
     if !is_there {
         return None;

@@ -64,7 +64,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let has_doors =
         doors.as_ref().is_some_and(is_open) || listen.iter().any(|listen| listen.mux.is_some());
     doors::rights(&s, has_doors, known.into_iter().any(has_names));
-    let common = s.flat(KeyMap { at: Some(KeyPlace::Server), ..Common::MAP })?;
+    let common = Common::of(&s, crate::Role::Server)?;
     let (http, tls_routes) = doors?;
     Some(ServerConfig {
         listen,
@@ -78,7 +78,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         webrtc,
         trusted_proxies,
         accept_proxy,
-        visitors: entry::visitors(&s),
+        visitors: entry::visitors(&s, usize::MAX),
         limits,
         http,
         tls_routes,

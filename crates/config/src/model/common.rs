@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use crate::key_table::KeyTable;
+use crate::key_table::{KeyMap, KeyPlace, KeyTable};
 use crate::model::admin::Admin;
 use crate::model::credentials::{self, Field};
 use crate::model::kcp::Kcp;
@@ -190,9 +190,21 @@ pub(crate) struct CommonParts {
     pub(crate) watched: Vec<PathBuf>,
 }
 
-/// Decodes the maps, and checks the role of the file.
+impl Common {
+    /// Reads the keys in a file of this role, and checks `type`.
+    pub(crate) fn of(s: &Section<'_>, role: Role) -> Option<Self> {
+        s.value("type", |text| of_type(text, role));
+        let at = match role {
+            Role::Server => KeyPlace::Server,
+            Role::Client => KeyPlace::Client,
+            Role::Proxy => KeyPlace::Proxy,
+        };
+        s.flat(KeyMap { at: Some(at), ..Self::MAP })
+    }
+}
+
+/// Decodes the maps.
 pub(crate) fn parts(s: &Section<'_>) -> Option<CommonParts> {
-    s.value("type", |text| of_type(text, s.role()));
     let window: Option<Window> = s.map_or_empty("window", Common::map("window"));
     // The files are known at the end.
     let watched = Vec::new();

@@ -22,7 +22,7 @@ use crate::problem::unknown;
 use crate::secrecy::{unexpanded, unreadable};
 use crate::section::{Cx, Item, Reading, Section};
 use crate::yaml::{At, Entry, Kind, Node};
-use crate::{BadValue, Host, Moment, Net, Role, Span, values};
+use crate::{BadValue, Host, Moment, Net, Span, values};
 
 /// An entry of `services` as written. Values without a field are read together with others.
 #[derive(KeyTable)]
@@ -253,11 +253,9 @@ fn files_of(cx: &Cx<'_>, entry: &Entry) -> Vec<PathBuf> {
     cx.one_or_list(&list).iter().filter_map(file).collect()
 }
 
-/// Decodes `allow_from` and `deny_from`. The result is incomplete only after a problem was
-/// reported.
-pub(crate) fn visitors(s: &Section<'_>) -> VisitorLists {
-    // Servers and proxies send their lists to nobody.
-    let most = if s.role() == Role::Client { NETWORKS_MAX } else { usize::MAX };
+/// Decodes `allow_from` and `deny_from`, of at most this number of networks each: a client sends
+/// its lists to servers. The result is incomplete only after a problem was reported.
+pub(crate) fn visitors(s: &Section<'_>, most: usize) -> VisitorLists {
     VisitorLists {
         allow_from: allowed(s, "allow_from", most),
         deny_from: list(s, "deny_from", most),
