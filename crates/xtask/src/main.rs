@@ -10,9 +10,10 @@ mod test;
 mod walls;
 
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::ExitCode;
 
-use xtask::child::cargo;
+use xtask::child::{capture, cargo};
 use xtask::site::Site;
 
 const HELP: &str = "\
@@ -86,16 +87,34 @@ const OF_DOCUMENTS: &[&str] = &["config", "ops", "admin"];
 
 /// `cargo xtask docs`.
 fn docs() -> ExitCode {
-    let error = match Site::here() {
-        Ok(site) => {
-            let mut tests = cargo(&site.root, &["test", "--quiet", "--lib"]);
-            tests.args(OF_DOCUMENTS.iter().flat_map(|name| ["--package", name]));
-            anyhow::Error::from(tests.arg("--").args(DOCUMENTS).env("UPDATE", "1").exec())
+    match Site::here().and_then(|site| write_documents(&site.root)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
         }
-        Err(error) => error,
+    }
+}
+
+fn write_documents(root: &Path) -> anyhow::Result<()> {
+    let mut tests = cargo(root, &["test", "--lib"]);
+    tests.args(OF_DOCUMENTS.iter().flat_map(|name| ["--package", name]));
+    let (is_ok, text) = capture(tests.arg("--").args(DOCUMENTS).env("UPDATE", "1"))?;
+    anyhow::ensure!(is_ok, "{text}");
+    // Cargo also succeeds where no test has the name.
+    let absent = absent(&text).join(", ");
+    let packages = OF_DOCUMENTS.join(", ");
+    anyhow::ensure!(absent.is_empty(), "the packages {packages} have no test {absent}");
+    Ok(())
+}
+
+/// The tests of documents that did not run, by the output of the test programs.
+fn absent(text: &str) -> Vec<&'static str> {
+    let ran = |line: &str, name: &str| {
+        let test = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... ok"));
+        test.and_then(|path| path.rsplit("::").next()) == Some(name)
     };
-    eprintln!("xtask: {error:#}");
-    ExitCode::FAILURE
+    DOCUMENTS.iter().copied().filter(|name| !text.lines().any(|line| ran(line, name))).collect()
 }
 
 /// Replaces this process by `lab`, so that Ctrl-C and the exit status concern one process.
@@ -109,4 +128,18 @@ fn lab(command: &str, args: impl Iterator<Item = String>) -> ExitCode {
     };
     eprintln!("xtask: {error:#}");
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_of_a_document_that_did_not_run_is_named() {
+        let [first, second, third] = DOCUMENTS else { panic!("three tests") };
+        let text =
+            format!("test a::{first} ... ok\ntest {third}_also ... ok\ntest {third} ... ok\n");
+        assert_eq!(absent(&text), [*second]);
+        assert_eq!(absent("running 0 tests\n"), DOCUMENTS);
+    }
 }
