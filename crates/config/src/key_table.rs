@@ -13,7 +13,7 @@ use crate::model::change::Change;
 pub(crate) trait KeyTable: Sized {
     /// The keys in the order of error messages.
     const ROWS: &'static [KeyRow];
-    /// KeyTable of a later version. A later key is no typing error, so it has its own message.
+    /// The keys of later versions. A later key is no typing error, so it has its own message.
     const LATER: &'static [&'static str];
 
     /// The map with these keys.
@@ -80,7 +80,7 @@ pub struct KeyRow {
 pub struct KeyMap {
     /// The keys.
     pub rows: &'static [KeyRow],
-    /// KeyTable of a later version.
+    /// The keys of later versions.
     pub later: &'static [&'static str],
     /// The owner of the map for sentences: `of the client`.
     pub of: &'static str,

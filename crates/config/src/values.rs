@@ -1,4 +1,5 @@
-//! Decodes values that several sections have: times, counts, names, files, HTTP header fields.
+//! Decodes values that several sections have: ranges, lower bounds of sizes, durations, counts,
+//! names, paths, switches, code points of DSCP.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;

@@ -3,7 +3,8 @@
 /// A file with a secret under one key.
 #[derive(Clone, Debug)]
 pub struct Example {
-    /// The section of the key, as in `config::keys::TABLES`.
+    /// The role and the map of the key: `client:services[]`; `both:` where the key is the same in
+    /// files of servers and of clients.
     pub section: &'static str,
     /// The key.
     pub key: &'static str,

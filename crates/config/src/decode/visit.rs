@@ -1,5 +1,5 @@
-//! Which visitors may use a service (`allow_from`, `deny_from`), and how its target learns the
-//! visitor's address (`proxy_protocol`).
+//! Whether a listener of this machine takes the address of a visitor from the PROXY protocol header
+//! of a load balancer (`accept_proxy`). The lists of visitors are in `model/entry.rs`.
 
 use crate::section::{Cx, Section};
 use crate::yaml::At;

@@ -79,10 +79,11 @@ pub struct Common {
     /// runtime directory (`$RUNTIME_DIRECTORY`, `/run/tunnel` for root, `$XDG_RUNTIME_DIR/tunnel`).
     #[key("path", absent = "`server.sock`, `client-NAME.sock` or `proxy.sock`, see below", restart, with = values::path, rank = 1)]
     pub control: Option<PathBuf>,
-    /// Reloads the configuration when its file has changed.
+    /// Reloads the configuration when its file, or a file of `allow_from` or `deny_from`, has
+    /// changed.
     #[key("`true`, `false`", default = "false", live, read = values::switch, rank = 3)]
     pub watch: bool,
-    /// The files that the configuration names whose changes are changes of the configuration.
+    /// The files of `allow_from` and `deny_from`, whose changes are changes of the configuration.
     #[key(from = watched)]
     pub watched: Vec<PathBuf>,
     /// Settings of the admin API, the metrics and the web console.

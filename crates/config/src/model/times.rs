@@ -1,5 +1,5 @@
-//! The terms of a service or a forward: `priority`, `timeouts`, `tcp_keepalive`, `dscp` and
-//! `remember`. The lists of visitors are in `visit.rs`, and the options of HTTP in `http.rs`.
+//! The times of streams and flows at services, forwards, proxies and listeners: `timeouts` and
+//! `tcp_keepalive`; and the `priority` of their streams.
 
 use std::time::Duration;
 
