@@ -197,6 +197,7 @@ fn options_about_redirects_that_could_not_work_are_refused() {
         ("target: 1, preflight: pass", "no effect without `basic_auth`"),
         ("target: 1, basic_auth: 'u:p', preflight: deny", "no way to treat preflights"),
         ("target: 1, hsts: forever", "is not a duration"),
+        ("target: 1, hsts: 500ms", "`500ms` is no max-age (hint: whole seconds; 0 makes"),
         ("redirect: true", "missing"),
     ] {
         let said = at(keys).unwrap_err();

@@ -188,9 +188,13 @@ pub(crate) fn host(text: &str) -> Result<String, BadValue> {
 }
 
 pub(crate) fn hsts(text: &str) -> Result<u32, BadValue> {
-    let seconds = text.parse::<Span>()?.duration().as_secs();
+    let span = text.parse::<Span>()?.duration();
+    if span.subsec_nanos() > 0 {
+        let bad = BadValue::new(format!("`{text}` is no max-age"));
+        return Err(bad.hint("whole seconds; 0 makes browsers forget the host"));
+    }
     // A duration has at most ten years.
-    Ok(u32::try_from(seconds).unwrap_or(u32::MAX))
+    Ok(u32::try_from(span.as_secs()).unwrap_or(u32::MAX))
 }
 
 pub(crate) fn compress(text: &str) -> Result<Compress, BadValue> {
