@@ -219,7 +219,7 @@ impl Registry {
         let is_known = self.shared.clients.are_told_of(&session.name);
         let (hosts, clients) = (&self.shared.hosts, &self.shared.clients);
         let (handles, private) = (&self.handles, &self.shared.private);
-        let is_alone = self.sessions().processes(&session.name) < 2;
+        let is_alone = self.sessions().is_alone(session);
         Registrant {
             session,
             client,

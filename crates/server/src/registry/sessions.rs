@@ -131,6 +131,11 @@ impl Sessions {
         self.clients.get(name).map_or(0, |client| client.processes.len())
     }
 
+    /// Whether a session is in force, and no other session of its client is.
+    pub(super) fn is_alone(&self, session: &Session) -> bool {
+        self.in_force(&session.name).iter().all(|other| other.id == session.id)
+    }
+
     /// The session in charge of a client, and the sessions that run alongside it.
     pub(super) fn in_force(&self, name: &str) -> Vec<Arc<Session>> {
         let Some(client) = self.clients.get(name) else { return Vec::new() };
@@ -370,6 +375,17 @@ mod tests {
     fn scan(sessions: &Sessions, name: &str, but: Option<InstanceId>) -> BTreeSet<u64> {
         let all = sessions.links.values().filter(|entry| entry.session.name == name);
         all.filter(|entry| Some(entry.instance) != but).map(|entry| entry.placed.serial).collect()
+    }
+
+    #[test]
+    fn a_newer_process_is_alone_while_the_links_of_the_former_process_end() {
+        let (mut sessions, accepted) = (Sessions::default(), greeting());
+        let mut log_in = |instance: u8| {
+            log_in(&mut sessions, &accepted.by("home", instance, true), instance.into()).unwrap();
+            Arc::clone(&sessions.link(instance.into()).unwrap().session)
+        };
+        let [first, second] = [1, 2].map(&mut log_in);
+        assert!(sessions.is_alone(&second) && !sessions.is_alone(&first));
     }
 
     #[test]

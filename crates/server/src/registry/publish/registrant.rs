@@ -15,7 +15,7 @@ use crate::private::PrivateServices;
 pub(crate) struct Registrant<'a> {
     pub(crate) session: &'a Arc<Session>,
     pub(crate) client: &'a Client,
-    /// The client has no other process.
+    /// The client has no other process in force.
     pub(crate) is_alone: bool,
     /// The sessions of other processes of the client that keep the addresses that they have.
     pub(crate) outranked_by: &'a [u64],
