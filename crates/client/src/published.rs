@@ -2,6 +2,7 @@
 //! several links report it.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -9,7 +10,7 @@ use tokio::sync::watch;
 use ops::events::{Changed, Events};
 use ops::share::open_password;
 use ops::status::{self, ServiceState, SessionState, Told};
-use proto::control::{Registered, ServiceResult};
+use proto::control::{Registered, ServiceError, ServiceErrorCode, ServiceResult};
 
 use super::outage::Outage;
 use super::trouble::Trouble;
@@ -21,19 +22,46 @@ pub(super) struct Published {
     answered: watch::Sender<u64>,
 }
 
+/// Why a service, or one of its addresses, is not published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reason {
+    text: String,
+    /// The server cannot decide now, and publishes later by itself.
+    waits: bool,
+}
+
+impl Reason {
+    fn of(error: &ServiceError) -> Self {
+        Self { text: error.to_string(), waits: error.code == ServiceErrorCode::Waits }
+    }
+
+    /// The state of the service in a status.
+    fn state(&self) -> Told<ServiceState> {
+        let state = if self.waits { ServiceState::Waiting } else { ServiceState::Refused };
+        Told::because(state, self)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 /// The outcome of the registration of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// Its public addresses, or the reason why it has none.
-    pub(super) at: Result<Vec<String>, String>,
+    pub(super) at: Result<Vec<String>, Reason>,
     /// The refused addresses of a service with several, each with its reason.
-    pub(super) refused: Vec<(String, String)>,
+    pub(super) refused: Vec<(String, Reason)>,
 }
 
 impl Outcome {
     /// The outcome of a service whose addresses are all refused for one reason.
     fn refused(why: &str) -> Self {
-        Self { at: Err(why.to_owned()), refused: Vec::new() }
+        let reason = Reason { text: why.to_owned(), waits: false };
+        Self { at: Err(reason), refused: Vec::new() }
     }
 
     /// The addresses that are not published, with one line for each reason.
@@ -115,10 +143,11 @@ impl Published {
                 // Only private services have no address.
                 Ok(at) if at.is_empty() => Ok(vec![status::PRIVATE.to_owned()]),
                 Ok(at) => Ok(at.iter().map(|address| reachable(address, server)).collect()),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(Reason::of(error)),
             };
             let refused = refused.iter();
-            let refused = refused.map(|one| (one.address.clone(), one.error.to_string())).collect();
+            let refused =
+                refused.map(|one| (one.address.clone(), Reason::of(&one.error))).collect();
             known.note(name, Outcome { at, refused }, server, asks);
         }
         drop(known);
@@ -211,17 +240,16 @@ impl Published {
                 kept: service.kept,
                 ..status::Service::default()
             };
-            let no = |why: &str| Told::because(ServiceState::Refused, why);
             let Some(Outcome { at, refused }) = known.services.get(&service.name) else {
                 all.push(entry(service.places(), ServiceState::Waiting.into()));
                 continue;
             };
             match at {
                 Ok(at) => all.push(entry(at.join(", "), reached.into())),
-                Err(error) if refused.is_empty() => all.push(entry(String::new(), no(error))),
+                Err(why) if refused.is_empty() => all.push(entry(String::new(), why.state())),
                 Err(_) => {}
             }
-            all.extend(refused.iter().map(|(at, why)| entry(at.clone(), no(why))));
+            all.extend(refused.iter().map(|(at, why)| entry(at.clone(), why.state())));
         }
         all
     }
@@ -239,7 +267,7 @@ fn reachable(address: &str, server: &str) -> String {
 #[cfg(test)]
 mod tests {
     use config::{ClientFlags, Sources, Text};
-    use proto::control::{RefusedAddress, ServiceError, ServiceErrorCode};
+    use proto::control::RefusedAddress;
     use proto::greeting::Name;
 
     use super::*;
@@ -301,5 +329,24 @@ mod tests {
         let shown = apply(4, &[http, https], &[], ServiceErrorCode::NotAllowed);
         assert_eq!(shown, [format!("{http}, {https} up")]);
         assert!(published.outcome("web").unwrap().failures("web").is_empty());
+    }
+
+    #[test]
+    fn a_service_for_which_the_server_cannot_decide_now_waits() {
+        let published = Published::default();
+        let services = services("http://a.example");
+        let apply = |code| {
+            let outcome = Err(ServiceError { code, text: "later".to_owned() });
+            let results = vec![ServiceResult::whole(Name::new("web").unwrap(), outcome)];
+            let registered = Registered { generation: 1, results };
+            published.apply(&registered, "server", |_| Some(false));
+            published.services(&services, true).remove(0).state
+        };
+        let waiting = apply(ServiceErrorCode::Waits);
+        assert_eq!((waiting.state(), &*waiting.to_string()), (ServiceState::Waiting, "later"));
+        assert!(published.waits_for_more());
+        // A code of a newer server.
+        let refused = apply(ServiceErrorCode::Other(300));
+        assert_eq!((refused.state(), &*refused.to_string()), (ServiceState::Refused, "later"));
     }
 }

@@ -57,6 +57,11 @@ impl<S: State + Default> Told<S> {
     pub fn tone(&self) -> Tone {
         self.state.tone()
     }
+
+    /// Whether the text is a reason, and not the word for the state.
+    pub fn has_reason(&self) -> bool {
+        self.state_text != self.state.text()
+    }
 }
 
 impl<S: State + Default> From<S> for Told<S> {
@@ -231,7 +236,8 @@ states! {
         Draining = Waits "draining",
         /// The server does not allow the target of a forward.
         Denied = Bad "denied",
-        /// No live link can carry the service, or its registration is unanswered.
+        /// No live link can carry the service, or its registration is unanswered. With a reason,
+        /// the server cannot publish the service yet.
         #[default]
         Waiting = Waits "waiting for the server",
         /// The client is superseded: a newer process of the same name serves.

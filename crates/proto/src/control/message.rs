@@ -218,6 +218,9 @@ pub enum ServiceErrorCode {
     NameTaken,
     /// A defect or a failure of the server; its log has the details.
     Internal,
+    /// The server cannot ask now whether another client has the address. It asks again by itself,
+    /// and sends another answer.
+    Waits,
     /// A code of a newer server.
     Other(u16),
 }
@@ -233,6 +236,7 @@ impl ServiceErrorCode {
             Self::Limit => 4,
             Self::NameTaken => 5,
             Self::Internal => 6,
+            Self::Waits => 7,
             Self::Other(n) => n,
         }
     }
@@ -241,7 +245,7 @@ impl ServiceErrorCode {
     #[must_use]
     pub const fn may_pass(self) -> bool {
         match self {
-            Self::PortTaken | Self::Limit | Self::Internal => true,
+            Self::PortTaken | Self::Limit | Self::Internal | Self::Waits => true,
             Self::NotAllowed | Self::BadAddress | Self::NameTaken | Self::Other(_) => false,
         }
     }
@@ -256,6 +260,7 @@ impl ServiceErrorCode {
             4 => Self::Limit,
             5 => Self::NameTaken,
             6 => Self::Internal,
+            7 => Self::Waits,
             n => Self::Other(n),
         }
     }
@@ -270,6 +275,7 @@ impl fmt::Display for ServiceErrorCode {
             Self::Limit => "a limit of the server is reached",
             Self::NameTaken => "another client publishes this already",
             Self::Internal => "the server failed; its log says more",
+            Self::Waits => "the server cannot ask now whether the address is free; it asks again",
             Self::Other(n) => return write!(f, "the server refused with code {n}"),
         })
     }

@@ -456,6 +456,7 @@ fn codes_keep_their_numbers() {
     }
     assert_eq!(ServiceErrorCode::PortTaken.raw(), 1);
     assert_eq!(ServiceErrorCode::Internal.raw(), 6);
+    assert_eq!(ServiceErrorCode::Waits.raw(), 7);
 }
 
 proptest! {

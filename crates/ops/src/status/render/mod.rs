@@ -735,6 +735,7 @@ cipher: TLS_AES_128_GCM_SHA256 by ring
             service("b", ServiceState::Waiting.into()),
             service("c", ServiceState::Superseded.into()),
             some,
+            service("e", Told::because(ServiceState::Waiting, "tcp://:23 waits")),
         ];
         let session = Session { services, ..Session::default() };
         let expected = "\
@@ -743,8 +744,10 @@ a        -         -       refused     0        0      0 B  0 B
 b        -         -       waiting     0        0      0 B  0 B
 c        -         -       superseded  0        0      0 B  0 B
 d        http://d  -       refused     0        0      0 B  0 B
+e        -         -       waiting     0        0      0 B  0 B
 a is not published: tcp://:22: port 22 is not among the ports that this client may publish
 d is not published at http://d: no right
+e is not published: tcp://:23 waits
 ";
         assert_eq!(drawn(|sheet| services_table(sheet, &session, None)), expected);
     }

@@ -88,8 +88,10 @@ pub(super) fn services_table(sheet: &mut Sheet, session: &Session, rates: Option
     drops(sheet, &services);
     downs(sheet, &services);
     targets(sheet, &services);
-    let refused = services.iter().filter(|service| service.state == ServiceState::Refused);
-    for Service { name, address, state, .. } in refused {
+    let unpublished = services.iter().filter(|Service { state, .. }| {
+        *state == ServiceState::Refused || *state == ServiceState::Waiting && state.has_reason()
+    });
+    for Service { name, address, state, .. } in unpublished {
         let at = if address.is_empty() { String::new() } else { format!(" at {address}") };
         sheet.line(format_args!("{name} is not published{at}: {state}"));
     }
