@@ -83,6 +83,7 @@ use probes::PingRotation;
 use survey::Survey;
 use targets::trial;
 
+use directory::Local;
 use doors::remembered::{self, NameAway};
 use doors::{Doors, certificates};
 pub use enrolments::Enrolled;
@@ -194,7 +195,8 @@ impl Server {
         let budget = ProcessBudget::new(budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
-        let registry = Arc::new(Registry::new(shared, Arc::clone(workers.handles()), state));
+        let directory = Arc::new(Local::new(state));
+        let registry = Registry::new(shared, Arc::clone(workers.handles()), directory);
         let (mut listen, mut visitors) = (Vec::new(), Vec::new());
         let (mut http, mut tls) = (None, None);
         let of_doors = groups.iter().filter_map(|port| match port {

@@ -40,7 +40,8 @@ pub use state::{Handle, State, Worker, Workers};
 /// when it has no live link of its own.
 #[derive(Debug)]
 pub struct Session {
-    /// Unique in this process.
+    /// Unique in this process. Of two sessions of a client at a server, the session that logged in
+    /// later has the higher id.
     pub id: u64,
     /// The client's name.
     pub name: String,

@@ -1,131 +1,96 @@
 //! The directory: which client holds which public resource, and which ports services had before.
-//! Servers that publish for the same clients would have to agree on both, so each query that needs
-//! such an agreement is made here. [`Local`] is the directory of a single server.
+//! Servers that publish for the same clients have to agree on both, so each query that needs such
+//! an agreement is made here. [`Local`] is the directory of a single server.
 //!
 //! ```text
 //!   publication ──claim, release──> Directory   asynchronous: other servers may have to be asked
 //!   visitor ──────find──────> Names (a snapshot of each worker's look-ups, never the directory)
 //! ```
 //!
+//! **Fences.** Each claim has a number ([`Generation`]). An owner that lost a resource may learn so
+//! late: its release, its answer and its next claim name the number of its own claim, and change
+//! nothing of a newer claim. Times are not compared, because a server that was stopped for a while
+//! does not know how long it was.
+//!
+//! **Away.** A directory that does not answer is [`Claimed::Away`]: the resource may be free. The
+//! services that a client has stay published meanwhile, and new services wait.
+//!
+//! | file | content |
+//! |---|---|
+//! | `key.rs` | resources, owners, and their numbers |
+//! | `claim.rs` | a claim that is released with its last use |
+//! | `local.rs` | the directory of a single server, in memory |
+//! | `ports.rs` | the ports that servers chose: a table, stored as a blob |
+//! | `file.rs` | the file of the chosen ports |
+//! | `model.rs` | tests: [`Local`] beside a model, and a directory that does not answer |
+//!
 //! Each server limits its own listeners (`registry/publish/budget.rs`) and delays guesses
 //! independently (`brake.rs`): an agreement would cost every log-in an answer of all other servers.
 //! The clients that were enrolled by a code have a separate trait ([`Enrolled`](super::Enrolled)).
 
+mod claim;
+mod file;
+mod key;
 mod local;
+#[cfg(test)]
+pub(super) mod model;
 mod ports;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 
-use config::Over;
+use bytes::Bytes;
+use tokio::sync::watch;
 
-use node::names::Space;
-
+pub(super) use claim::{Claim, NotGiven};
+pub(super) use key::{
+    Away, Blob, BlobName, ClaimRequest, Claimed, Class, Generation, Key, NodeEpoch, Owner, Port,
+    Put, Release, Revision, Subject, Topic, Whereabouts,
+};
 pub(super) use local::Local;
-
-/// A resource that one client at a time may have.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Key {
-    /// A port of this protocol. A TCP port and the UDP port of the same number are two resources.
-    Port(Over, SocketAddr),
-    /// A name in this space.
-    Name(Space, Arc<str>),
-}
-
-impl Key {
-    /// The port at which visitors connect; `None` for a name.
-    pub(super) const fn port(&self) -> Option<Port> {
-        match self {
-            Self::Port(over, address) => Some((*over, *address)),
-            Self::Name(..) => None,
-        }
-    }
-}
-
-/// A port of a protocol.
-pub(super) type Port = (Over, SocketAddr);
-
-/// A client already holds the resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Taken;
+pub(super) use ports::{Chosen, ChosenPorts};
 
 /// The answer of a directory.
 pub(super) type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Which client holds which resource. A claimed resource belongs to its owner until it is released.
+/// Which client holds which resource. A claimed resource belongs to its owner until it is released,
+/// or until a request that expects this claim replaces it.
 pub(super) trait Directory: fmt::Debug + Send + Sync {
-    /// Gives a resource to a client, if it is free. A future that is dropped before it completes
-    /// has claimed nothing.
+    /// The number of this start of the server, which is a part of each owner.
+    fn epoch(&self) -> NodeEpoch;
+
+    /// Gives resources to owners; each resource alone, in the order of the batch. There is an
+    /// answer for each request, in the same order. A request that expects a claim of a resource
+    /// that is free gets the resource.
     ///
-    /// # Errors
-    /// A client holds the resource, possibly `owner` itself.
-    fn claim<'a>(&'a self, key: &'a Key, owner: &'a Arc<str>) -> Answer<'a, Result<(), Taken>>;
+    /// A future that is dropped before it completes has claimed nothing that stays claimed. Must
+    /// be awaited inside a Tokio runtime.
+    fn claim(&self, batch: Vec<ClaimRequest>) -> Answer<'_, Vec<Claimed>>;
 
-    /// Frees a resource. The caller does not wait: a directory that must notify other servers does
-    /// so in the background.
-    fn release(&self, key: &Key);
+    /// Frees resources. A claim that is not the latest claim of its resource frees nothing. The
+    /// caller does not wait: a directory that must notify other servers does so in the background.
+    fn release(&self, batch: Vec<Release>);
 
-    /// The client that has a resource.
-    fn locate<'a>(&'a self, key: &'a Key) -> Answer<'a, Option<Arc<str>>>;
+    /// Where clients are: an answer for each subject, in the same order. `None`: the client holds
+    /// nothing, or the resource is free.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "each client of a single server is at this server")
+    )]
+    fn whereabouts(
+        &self,
+        batch: Vec<Subject>,
+    ) -> Answer<'_, Result<Vec<Option<Whereabouts>>, Away>>;
 
-    /// The ports that the server chose for a service of a client, oldest first.
-    fn chosen<'a>(&'a self, client: &'a str, service: &'a str) -> Answer<'a, Vec<Port>>;
+    /// The number of the latest change of a topic. A receiver that has missed changes sees the
+    /// latest change: it reads again whatever it has read.
+    fn follow(&self, topic: Topic) -> watch::Receiver<Revision>;
 
-    /// The ports that were chosen for other services, of this client or of others.
-    fn chosen_by_others<'a>(
-        &'a self,
-        client: &'a str,
-        service: &'a str,
-    ) -> Answer<'a, HashSet<Port>>;
+    /// The latest version of a blob.
+    fn get(&self, name: BlobName) -> Answer<'_, Result<Blob, Away>>;
 
-    /// Records the port that the server has chosen for a service.
-    fn note_chosen(&self, client: &str, service: &str, port: Port);
-
-    /// Forgets the ports of a client that was removed.
-    fn forget(&self, client: &str);
-
-    /// Stores what was recorded since the last call. Must be called inside a Tokio runtime.
-    fn save(&self);
-}
-
-/// A resource of a client. Dropping it releases the resource.
-#[derive(Debug)]
-pub(super) struct Claim {
-    directory: Arc<dyn Directory>,
-    key: Key,
-}
-
-impl Claim {
-    /// Claims a resource for a client.
-    ///
-    /// # Errors
-    /// As for [`Directory::claim`].
-    pub(super) async fn new(
-        directory: &Arc<dyn Directory>,
-        key: Key,
-        owner: &Arc<str>,
-    ) -> Result<Self, Taken> {
-        if let Err(taken) = directory.claim(&key, owner).await {
-            // The client that is refused does not learn the name of the other client.
-            let other = directory.locate(&key).await;
-            tracing::debug!(client = &**owner, ?key, ?other, "a resource is taken");
-            return Err(taken);
-        }
-        Ok(Self { directory: Arc::clone(directory), key })
-    }
-
-    /// The resource.
-    pub(super) const fn key(&self) -> &Key {
-        &self.key
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.directory.release(&self.key);
-    }
+    /// Stores a version of a blob in the place of the version `expected`. Must be awaited inside a
+    /// Tokio runtime.
+    fn put(&self, name: BlobName, expected: Revision, bytes: Bytes) -> Answer<'_, Put>;
 }

@@ -1,23 +1,17 @@
 //! The ports that the server chose, by client and service. A service that requests any port gets
-//! its previous port, also after a restart of either side. The ports are stored in the state
-//! directory.
+//! its previous port, also after a restart of either side. The table is a blob of the directory,
+//! which the directory of a single server stores in the state directory.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use config::Over;
-use logging::RepeatLimit;
-use ops::state::{read_private, write_private};
 use proto::greeting::Name;
+use tokio::sync::watch;
 
-use super::Port;
-
-/// The file in the state directory.
-const FILE: &str = "ports";
+use super::{Away, Blob, BlobName, Class, Directory, Port, Put, Revision, Topic};
 
 /// The prefix of the address of a UDP port. Older versions skip such lines.
 const UDP: &str = "udp:";
@@ -28,209 +22,262 @@ const HEAD: &str = "# The ports that the server chose: client, service, address.
 /// number open. The oldest port is evicted first.
 const MOST: usize = config::CLIENT_PORTS as usize;
 
-/// The maximum number of ports stored for all clients, which keeps the file below 1 MiB.
+/// The maximum number of ports stored for all clients, which keeps the blob below 1 MiB.
 const MOST_OF_ALL: usize = 8000;
 
-/// The chosen ports of all clients.
-#[derive(Debug, Default)]
-pub(super) struct ChosenPorts {
-    folder: Option<PathBuf>,
-    known: Mutex<ChosenByClient>,
-    /// Held while the file is written, so that the last write contains the latest state.
-    writing: Mutex<()>,
-}
+/// How often a change is repeated because another server has changed the table meanwhile. Servers
+/// that are unlucky this often lose a record, and the service may get another port after a restart.
+const ATTEMPTS: u32 = 16;
 
-#[derive(Debug, Default)]
-struct ChosenByClient {
+/// The chosen ports of all clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Chosen {
     /// By client, oldest first.
-    clients: HashMap<String, Vec<Chosen>>,
-    /// The table differs from the file.
-    is_new: bool,
-    /// Limits the log lines about a file that cannot be written.
-    complaints: RepeatLimit<()>,
+    clients: HashMap<String, Vec<OfService>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Chosen {
+struct OfService {
     service: String,
     port: Port,
 }
 
+/// The table of chosen ports in a directory.
+#[derive(Debug)]
+pub(crate) struct ChosenPorts {
+    directory: Arc<dyn Directory>,
+    /// The texts of the table have addresses.
+    public_bind: IpAddr,
+    /// The latest version that was read.
+    known: Mutex<(Revision, Arc<Chosen>)>,
+    /// The revision of the blob.
+    latest: watch::Receiver<Revision>,
+}
+
 impl ChosenPorts {
-    /// Reads the ports that are stored in the state directory. Without a directory, the ports are
-    /// kept in memory while this process runs.
-    pub(super) fn new(folder: Option<&Path>) -> Arc<Self> {
-        let mut clients: HashMap<String, Vec<Chosen>> = HashMap::new();
-        let text = folder.map(|folder| read_private(folder, FILE)).transpose();
-        let text = text.unwrap_or_else(|error| {
-            tracing::warn!("{FILE}: {error}; services get other ports where they asked for any");
-            None
-        });
-        for line in text.flatten().unwrap_or_default().lines() {
-            if let Some((client, chosen)) = parse(line) {
-                let chosens = clients.entry(client).or_default();
-                if chosens.len() < MOST {
-                    chosens.push(chosen);
+    /// The table of a server with this `public_bind`.
+    pub(crate) fn new(directory: Arc<dyn Directory>, public_bind: IpAddr) -> Self {
+        let latest = directory.follow(Topic::Blob(BlobName::Ports));
+        Self { directory, public_bind, known: Mutex::default(), latest }
+    }
+
+    /// The latest table.
+    ///
+    /// # Errors
+    /// The directory does not answer.
+    pub(crate) async fn read(&self) -> Result<Arc<Chosen>, Away> {
+        Ok(self.version().await?.1)
+    }
+
+    async fn version(&self) -> Result<(Revision, Arc<Chosen>), Away> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if known.0 == *self.latest.borrow() { Ok(known) } else { self.fetch().await }
+    }
+
+    /// The latest version, whether or not this server was told of it.
+    async fn fetch(&self) -> Result<(Revision, Arc<Chosen>), Away> {
+        let Blob { revision, bytes } = self.directory.get(BlobName::Ports).await?;
+        let table = Arc::new(Chosen::parse(&String::from_utf8_lossy(&bytes), self.public_bind));
+        Ok(self.note((revision, table)))
+    }
+
+    /// Keeps a version that is newer than the known version.
+    fn note(&self, version: (Revision, Arc<Chosen>)) -> (Revision, Arc<Chosen>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if version.0 > known.0 {
+            known.clone_from(&version);
+        }
+        version
+    }
+
+    /// Stores a change of the table, in one version. `change` returns whether it has changed
+    /// anything, and may be called several times.
+    ///
+    /// # Errors
+    /// The directory does not answer.
+    pub(crate) async fn change(&self, change: impl Fn(&mut Chosen) -> bool) -> Result<(), Away> {
+        let mut version = self.version().await?;
+        for _ in 0..ATTEMPTS {
+            let (revision, before) = version;
+            let mut table = Chosen::clone(&before);
+            if !change(&mut table) {
+                return Ok(());
+            }
+            let text = table.text(self.public_bind);
+            match self.directory.put(BlobName::Ports, revision, text.into()).await {
+                Put::Done(revision) => {
+                    self.note((revision, Arc::new(table)));
+                    return Ok(());
                 }
+                Put::Away => return Err(Away),
+                Put::Changed => version = self.fetch().await?,
             }
         }
-        let known = Mutex::new(ChosenByClient { clients, ..ChosenByClient::default() });
-        Arc::new(Self { folder: folder.map(Path::to_owned), known, writing: Mutex::default() })
+        tracing::warn!("the chosen ports change too often; a chosen port is not recorded");
+        Ok(())
     }
+}
 
-    fn known(&self) -> MutexGuard<'_, ChosenByClient> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The addresses that a service had, oldest first.
-    pub(super) fn of(&self, client: &str, service: &str) -> Vec<Port> {
-        let known = self.known();
-        let all = known.clients.get(client).into_iter().flatten();
+impl Chosen {
+    /// The ports that a service had, oldest first.
+    pub(crate) fn of(&self, client: &str, service: &str) -> Vec<Port> {
+        let all = self.clients.get(client).into_iter().flatten();
         all.filter(|chosen| chosen.service == service).map(|chosen| chosen.port).collect()
     }
 
-    /// The addresses that belong to other services, of this client or of others.
-    pub(super) fn of_others(&self, client: &str, service: &str) -> HashSet<Port> {
-        let known = self.known();
-        let all = known.clients.iter().flat_map(|(name, all)| all.iter().map(move |c| (name, c)));
+    /// The ports that belong to other services, of this client or of others.
+    pub(crate) fn of_others(&self, client: &str, service: &str) -> HashSet<Port> {
+        let all = self.clients.iter().flat_map(|(name, all)| all.iter().map(move |c| (name, c)));
         all.filter(|(name, chosen)| *name != client || chosen.service != service)
             .map(|(_, chosen)| chosen.port)
             .collect()
     }
 
-    /// Records the address that a service was assigned.
-    pub(super) fn note(&self, client: &str, service: &str, port: Port) {
-        let mut known = self.known();
-        let chosen = Chosen { service: service.to_owned(), port };
-        if known.clients.get(client).is_some_and(|all| all.contains(&chosen)) {
-            return;
+    /// Records the port that a service was assigned. False: nothing has changed.
+    pub(crate) fn note(&mut self, client: &str, service: &str, port: Port) -> bool {
+        let chosen = OfService { service: service.to_owned(), port };
+        if self.clients.get(client).is_some_and(|all| all.contains(&chosen)) {
+            return false;
         }
-        known.clients.values_mut().for_each(|all| all.retain(|chosen| chosen.port != port));
-        if known.clients.values().map(Vec::len).sum::<usize>() >= MOST_OF_ALL {
-            return;
+        let mut has_changed = false;
+        for all in self.clients.values_mut() {
+            let before = all.len();
+            all.retain(|chosen| chosen.port != port);
+            has_changed |= all.len() != before;
         }
-        let all = known.clients.entry(client.to_owned()).or_default();
+        self.clients.retain(|_, all| !all.is_empty());
+        if self.clients.values().map(Vec::len).sum::<usize>() >= MOST_OF_ALL {
+            return has_changed;
+        }
+        let all = self.clients.entry(client.to_owned()).or_default();
         if all.len() >= MOST {
             all.remove(0);
         }
         all.push(chosen);
-        known.is_new = true;
+        true
     }
 
-    /// Forgets a client that was removed.
-    pub(super) fn forget(self: &Arc<Self>, client: &str) {
-        let mut known = self.known();
-        known.is_new |= known.clients.remove(client).is_some();
-        drop(known);
-        self.save();
+    /// Forgets a client that was removed. False: nothing was known of the client.
+    pub(crate) fn forget(&mut self, client: &str) -> bool {
+        self.clients.remove(client).is_some()
     }
 
-    /// Writes the file on a blocking thread if the table has changed. Must be called inside a Tokio
-    /// runtime.
-    pub(super) fn save(self: &Arc<Self>) {
-        if self.folder.is_some() && self.known().is_new {
-            let ports = Arc::clone(self);
-            drop(tokio::task::spawn_blocking(move || ports.write()));
-        }
-    }
-
-    /// Writes the file now.
-    #[cfg(test)]
-    pub(super) fn flush(&self) {
-        self.write();
-    }
-
-    fn write(&self) {
-        let Some(folder) = &self.folder else { return };
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = {
-            let mut known = self.known();
-            if !std::mem::take(&mut known.is_new) {
-                return;
-            }
-            text(&known.clients)
-        };
-        if let Err(error) = write_private(folder, FILE, text.as_bytes()) {
-            // The ports stay in memory, and the next save retries the write.
-            self.known().is_new = true;
-            // A client can change its ports repeatedly.
-            if self.known().complaints.pass((), Instant::now()).is_some() {
-                tracing::warn!("{}: {error}", folder.join(FILE).display());
+    fn text(&self, public_bind: IpAddr) -> String {
+        let mut names: Vec<_> = self.clients.iter().collect();
+        names.sort_unstable_by_key(|(name, _)| *name);
+        let mut text = HEAD.to_owned();
+        for (name, all) in names {
+            for OfService { service, port: (over, class, port) } in all {
+                let over = if *over == Over::Udp { UDP } else { "" };
+                let _ = writeln!(text, "{name} {service} {over}{}", class.at(public_bind, *port));
             }
         }
+        text
+    }
+
+    fn parse(text: &str, public_bind: IpAddr) -> Self {
+        let mut clients: HashMap<String, Vec<OfService>> = HashMap::new();
+        for line in text.lines() {
+            if let Some((client, chosen)) = parse(line, public_bind) {
+                let all = clients.entry(client).or_default();
+                if all.len() < MOST {
+                    all.push(chosen);
+                }
+            }
+        }
+        Self { clients }
     }
 }
 
-fn text(clients: &HashMap<String, Vec<Chosen>>) -> String {
-    let mut names: Vec<_> = clients.iter().collect();
-    names.sort_unstable_by_key(|(name, _)| *name);
-    let mut text = HEAD.to_owned();
-    for (name, all) in names {
-        for Chosen { service, port: (over, address) } in all {
-            let over = if *over == Over::Udp { UDP } else { "" };
-            let _ = writeln!(text, "{name} {service} {over}{address}");
-        }
-    }
-    text
-}
-
-/// Parses a line of the file. A comment, or a line of another version, is `None`.
-fn parse(line: &str) -> Option<(String, Chosen)> {
+/// Parses a line of the table. A comment, or a line of another version, is `None`.
+fn parse(line: &str, public_bind: IpAddr) -> Option<(String, OfService)> {
     let mut words = line.split(' ');
     let (client, service) = (Name::new(words.next()?).ok()?, Name::new(words.next()?).ok()?);
     let word = words.next()?;
-    let port = match word.strip_prefix(UDP) {
+    let (over, address) = match word.strip_prefix(UDP) {
         Some(address) => (Over::Udp, address.parse().ok()?),
         None => (Over::Tcp, word.parse::<SocketAddr>().ok()?),
     };
-    let chosen = Chosen { service: service.as_str().to_owned(), port };
-    let (_, address) = port;
+    let port = (over, Class::of(address.ip(), public_bind), address.port());
+    let chosen = OfService { service: service.as_str().to_owned(), port };
     (words.next().is_none() && address.port() != 0).then(|| (client.as_str().to_owned(), chosen))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::net::Ipv4Addr;
 
+    use super::super::Local;
     use super::*;
 
+    const BIND: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
     fn at(port: u16) -> Port {
-        (Over::Tcp, SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))
+        (Over::Tcp, Class::Public, port)
     }
 
-    #[test]
-    fn ports_outlive_the_process_and_a_port_has_one_service() {
+    #[tokio::test]
+    async fn ports_outlive_the_process_and_a_port_has_one_service() {
         let dir = tempfile::tempdir().unwrap();
-        let ports = ChosenPorts::new(Some(dir.path()));
-        ports.note("home", "web", at(10_000));
-        ports.note("home", "ssh", at(10_001));
-        ports.note("other", "web", at(10_002));
-        ports.note("other", "ssh", at(10_000));
-        ports.note("other", "ssh", (Over::Udp, at(10_000).1));
-        ports.write();
-        let ports = ChosenPorts::new(Some(dir.path()));
-        assert_eq!(ports.of("home", "web"), []);
-        assert_eq!(ports.of("home", "ssh"), [at(10_001)]);
-        let both = [at(10_000), (Over::Udp, at(10_000).1)];
-        assert_eq!(ports.of("other", "ssh"), both, "they are two ports");
-        let others = HashSet::from([both[0], both[1], at(10_002)]);
-        assert_eq!(ports.of_others("home", "ssh"), others);
-        ports.known().clients.remove("other");
-        ports.known().is_new = true;
-        ports.write();
-        assert_eq!(ChosenPorts::new(Some(dir.path())).of("other", "ssh"), []);
+        let open = || {
+            let local = Arc::new(Local::new(Some(dir.path())));
+            (ChosenPorts::new(Arc::<Local>::clone(&local), BIND), local)
+        };
+        let (ports, local) = open();
+        let udp = (Over::Udp, Class::Public, 10_000);
+        let named = (Over::Tcp, Class::Named(Ipv4Addr::LOCALHOST.into()), 10_000);
+        let record = |table: &mut Chosen| {
+            table.note("home", "web", at(10_000));
+            table.note("home", "ssh", at(10_001));
+            table.note("other", "web", at(10_002));
+            table.note("other", "ssh", at(10_000));
+            table.note("other", "ssh", udp) && table.note("other", "ssh", named)
+        };
+        ports.change(record).await.unwrap();
+        local.flush();
+        let text = fs::read_to_string(dir.path().join("ports")).unwrap();
+        let lines = "home ssh 0.0.0.0:10001\nother web 0.0.0.0:10002\nother ssh 0.0.0.0:10000\n\
+                     other ssh udp:0.0.0.0:10000\nother ssh 127.0.0.1:10000\n";
+        assert_eq!(text, format!("{HEAD}{lines}"), "the format of earlier versions");
+
+        let (ports, local) = open();
+        let table = ports.read().await.unwrap();
+        assert_eq!(table.of("home", "web"), []);
+        assert_eq!(table.of("home", "ssh"), [at(10_001)]);
+        let all = [at(10_000), udp, named];
+        assert_eq!(table.of("other", "ssh"), all, "they are three ports");
+        let others = HashSet::from([all[0], all[1], all[2], at(10_002)]);
+        assert_eq!(table.of_others("home", "ssh"), others);
+        ports.change(|table| table.forget("other")).await.unwrap();
+        local.flush();
+        assert_eq!(open().0.read().await.unwrap().of("other", "ssh"), []);
+    }
+
+    #[tokio::test]
+    async fn changes_of_two_servers_are_both_recorded() {
+        let directory: Arc<dyn Directory> = Arc::new(Local::new(None));
+        let [first, second] = [(); 2].map(|()| ChosenPorts::new(Arc::clone(&directory), BIND));
+        let old = second.version().await.unwrap();
+        first.change(|table| table.note("home", "web", at(1))).await.unwrap();
+        let put = directory.put(BlobName::Ports, old.0, "old".into()).await;
+        assert_eq!(put, Put::Changed, "a server that did not see the change replaces nothing");
+        second.change(|table| table.note("other", "web", at(2))).await.unwrap();
+        assert!(!Arc::ptr_eq(&first.read().await.unwrap(), &old.1));
+        assert_eq!(first.read().await.unwrap().of("other", "web"), [at(2)]);
+        assert_eq!(second.read().await.unwrap().of("home", "web"), [at(1)]);
     }
 
     #[test]
     fn a_client_keeps_a_bounded_number_and_other_lines_are_skipped() {
-        let ports = ChosenPorts::new(None);
+        let mut ports = Chosen::default();
         for n in 0..=MOST {
             ports.note("home", "web", at(1 + u16::try_from(n).unwrap()));
         }
         assert_eq!(ports.of("home", "web").len(), MOST);
         assert_eq!(ports.of("home", "web")[0], at(2));
         for line in ["", HEAD, "a b", "a b 0.0.0.0:0", "a b 0.0.0.0:1 c", "a/b c 0.0.0.0:1"] {
-            assert_eq!(parse(line), None, "{line}");
+            assert_eq!(parse(line, BIND), None, "{line}");
         }
     }
 }

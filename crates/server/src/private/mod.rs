@@ -151,11 +151,16 @@ impl PrivateServices {
 
     /// Forgets the services of a session that has ended.
     pub(super) fn withdraw(&self, session: &Session) {
+        self.withdraw_of(&session.name, session.id);
+    }
+
+    /// As [`Self::withdraw`], for the session of this number.
+    pub(super) fn withdraw_of(&self, client: &str, id: u64) {
         let mut clients = self.clients();
-        let Some(all) = clients.get_mut(&session.name) else { return };
-        all.retain(|known| known.session.id != session.id);
+        let Some(all) = clients.get_mut(client) else { return };
+        all.retain(|known| known.session.id != id);
         if all.is_empty() {
-            clients.remove(&session.name);
+            clients.remove(client);
         }
     }
 

@@ -175,7 +175,7 @@ impl Registry {
             return Ok(code);
         }
         let changes = shared.clients.remove(name.as_str());
-        self.published.forget(name.as_str());
+        self.published.forget(name.as_str()).await;
         self.note_removal(name.as_str());
         tracing::info!(target: AUDIT, client = name.as_str(), "client {name} is revoked");
         self.tell_of(name.as_str(), ClientChange::Revoked);

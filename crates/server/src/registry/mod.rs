@@ -4,15 +4,14 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use logging::RepeatLimit;
 
 use super::ServerShared;
 use super::brake::Brake;
-use super::directory::Local;
+use super::directory::Directory;
 use super::sightings::Sightings;
 use node::descriptors;
 use node::session::{Handle, Session};
@@ -36,6 +35,8 @@ use sessions::Sessions;
 /// All sessions of a server.
 #[derive(Debug)]
 pub(crate) struct Registry {
+    /// Itself, for tasks that outlive a call.
+    own: Weak<Self>,
     shared: Arc<ServerShared>,
     handles: Arc<[Handle]>,
     brake: Brake,
@@ -62,9 +63,12 @@ impl Registry {
     pub(super) fn new(
         shared: Arc<ServerShared>,
         handles: Arc<[Handle]>,
-        state: Option<&Path>,
-    ) -> Self {
-        Self {
+        directory: Arc<dyn Directory>,
+    ) -> Arc<Self> {
+        let limits = (descriptors::of_listeners(), descriptors::kept() / 4);
+        let published = Published::new(limits, directory, shared.public_bind);
+        Arc::new_cyclic(|own| Self {
+            own: Weak::clone(own),
             shared,
             handles,
             brake: Brake::new(),
@@ -75,13 +79,9 @@ impl Registry {
             sightings: Sightings::default(),
             pending: Pending::default(),
             ranked: Mutex::default(),
-            published: Published::new(
-                descriptors::of_listeners(),
-                descriptors::kept() / 4,
-                Arc::new(Local::new(state)),
-            ),
+            published,
             leaving: AtomicBool::new(false),
-        }
+        })
     }
 
     pub(super) fn shared(&self) -> &ServerShared {

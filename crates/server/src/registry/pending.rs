@@ -1,8 +1,12 @@
 //! Pending registrations. A session has at most one: a newer registration replaces it, and it is
 //! dropped with its link. The rate at which the registrations of a client are processed is limited
 //! by the number of their addresses, over all processes of the client.
+//!
+//! A registration of which a service waits for the directory is applied already, and is applied
+//! again later: one task of the client does so at a time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::iter;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,12 +31,18 @@ const REPEATED: u32 = 16;
 /// The number of paces from which paces without debt are evicted.
 const PACES: usize = 1024;
 
+/// The first and the longest pause before the registrations of a client whose services wait for the
+/// directory are applied again. Clients ask for refused services every 15 s as well.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+
 /// The pending registrations of all sessions, and the paces of all clients.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// By session id.
     waiting: Mutex<HashMap<u64, PendingRegistration>>,
     paces: Mutex<Paces>,
+    /// The clients whose registrations are applied again until no service waits for the directory.
+    retried: Mutex<HashSet<String>>,
 }
 
 /// A pending registration, and its memory in the budget.
@@ -51,6 +61,12 @@ struct Paces {
     paid: HashMap<String, Instant>,
     /// The number of paces at which paces without debt are evicted.
     forget_at: usize,
+}
+
+/// The pauses before the registrations of a client are applied again.
+pub(super) fn pauses() -> impl Iterator<Item = Duration> {
+    let (first, longest) = RETRY;
+    iter::successors(Some(first), move |pause| Some((*pause * 2).min(longest)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -92,6 +108,22 @@ impl Pending {
         let gone = if known.serials.is_empty() { waiting.remove(&session) } else { None };
         drop(waiting);
         drop(gone);
+    }
+
+    /// Begins to apply the registrations of a client again. False: this has begun already.
+    pub(super) fn begin_retry(&self, client: &str) -> bool {
+        lock(&self.retried).insert(client.to_owned())
+    }
+
+    /// Ends the attempts for a client, unless a service of the client `waits` still. A registration
+    /// that is answered later begins them again.
+    pub(super) fn end_retry(&self, client: &str, waits: impl FnOnce() -> bool) -> bool {
+        let mut retried = lock(&self.retried);
+        let ends = !waits();
+        if ends {
+            retried.remove(client);
+        }
+        ends
     }
 
     /// Waits until the next registration of the client may be processed.
@@ -208,6 +240,17 @@ mod tests {
         let begin = Instant::now();
         pending.pace("large").await;
         assert_eq!(begin.elapsed(), LONGEST);
+    }
+
+    #[test]
+    fn one_task_tries_again_until_no_service_waits() {
+        let pending = Pending::default();
+        assert!(pending.begin_retry("home") && pending.begin_retry("other"));
+        assert!(!pending.begin_retry("home"));
+        assert!(!pending.end_retry("home", || true) && !pending.begin_retry("home"));
+        assert!(pending.end_retry("home", || false) && pending.begin_retry("home"));
+        let seconds: Vec<_> = pauses().take(6).map(|pause| pause.as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 15, 15]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,8 +2,9 @@
 //! the rights of a client is applied in the same way.
 
 use std::collections::{BTreeMap, HashSet};
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 
 use link::Lease;
 use ops::status;
@@ -11,9 +12,10 @@ use proto::control::{ControlMessage, Register, Registered};
 
 use super::super::clients::{Changes, Client};
 use super::publish::{ClientTurn, Registrant};
+use super::sessions::Standing;
 use super::takeover::close_links;
 use super::{Registry, pending};
-use node::session::{AWAY, Session};
+use node::session::{AWAY, Session, Worker};
 use survey::Prints;
 
 /// A process of a client that runs alongside others.
@@ -59,6 +61,22 @@ impl Registry {
         if self.leaving.load(Ordering::SeqCst) {
             return None;
         }
+        // The registration may have waited since before a newer process logged in.
+        match self.sessions().standing(session) {
+            Standing::InForce => {}
+            Standing::Superseded(by) => {
+                let (client, session) = (session.name.as_str(), session.id);
+                tracing::debug!(
+                    client,
+                    session,
+                    by,
+                    "session {session} of client {client} is superseded by session {by} and registers nothing"
+                );
+                drop(self.pending.take(session));
+                return None;
+            }
+            Standing::Ended => return None,
+        }
         if let Some(known) = turn.known(session, generation) {
             self.pending.spend_repeated(&session.name, known.results.len());
             return Some(known);
@@ -89,7 +107,31 @@ impl Registry {
             self.tell(&other, &registered).await;
         }
         self.leave_displaced(&session.name).await;
+        self.retry_if_waiting(&session.name).await;
         answer
+    }
+
+    /// Applies the registrations of a client again, with growing pauses, while one of its services
+    /// waits for the directory, and at once when the directory answers again.
+    async fn retry_if_waiting(&self, name: &str) {
+        let Some(handle) = self.handles.first() else { return };
+        if !self.waits(name) || !self.pending.begin_retry(name) {
+            return;
+        }
+        let (registry, client) = (Weak::clone(&self.own), name.to_owned());
+        let retry = move |_: &Rc<Worker>| {
+            tokio::task::spawn_local(async move { retry(registry, client).await });
+        };
+        if handle.run(retry).await.is_err() {
+            // The worker has stopped, and the server with it.
+            self.pending.end_retry(name, || false);
+        }
+    }
+
+    /// Whether a service of the client waits for the directory.
+    pub(super) fn waits(&self, name: &str) -> bool {
+        let sessions = self.sessions().in_force(name);
+        self.published.waits(&sessions)
     }
 
     /// The processes of a client except `but`, latest first. An unshared address that several of
@@ -173,6 +215,10 @@ impl Registry {
     pub(super) async fn review_beside(&self, name: &str, has_other: bool) {
         for Rank { session, outranked_by } in self.ranks(name, None) {
             let mut turn = self.published.turn(name).await;
+            // A newer process may have registered before it was the turn of this review.
+            if self.sessions().standing(&session) != Standing::InForce {
+                continue;
+            }
             let Some(client) = self.shared.clients.find(name) else { return };
             let place = self.place_of(&session, &client);
             let is_alone = place.is_alone && !has_other;
@@ -184,6 +230,7 @@ impl Registry {
             }
         }
         self.leave_displaced(name).await;
+        self.retry_if_waiting(name).await;
     }
 
     /// Moves visitors that wait for a process of a client to the process that has its addresses
@@ -264,5 +311,23 @@ impl Registry {
     pub(crate) async fn close_entrances(&self) {
         self.leave();
         self.published.close_all((&self.handles, &self.shared.hosts)).await;
+    }
+}
+
+/// Applies the registrations of a client again until none of its services waits for the directory.
+async fn retry(registry: Weak<Registry>, client: String) {
+    let Some(mut outages) = registry.upgrade().map(|registry| registry.published.outages()) else {
+        return;
+    };
+    for pause in pending::pauses() {
+        // Fails only when the directory is gone, and the server with it.
+        let answers = tokio::time::timeout(pause, outages.changed()).await;
+        let Some(registry) = registry.upgrade().filter(|_| !matches!(answers, Ok(Err(_)))) else {
+            return;
+        };
+        registry.review(&client).await;
+        if registry.pending.end_retry(&client, || registry.waits(&client)) {
+            return;
+        }
     }
 }

@@ -47,6 +47,10 @@ struct OfClient {
     /// The id of the session in charge: that of the process that logged in last, or of one of the
     /// processes that run side by side.
     current: Option<u64>,
+    /// The highest id of the sessions that had a link.
+    newest: u64,
+    /// The highest id of the sessions that logged in alone: they superseded all earlier sessions.
+    alone: u64,
     /// By the id of the session.
     processes: HashMap<u64, Process>,
 }
@@ -57,6 +61,18 @@ struct Process {
     session: Arc<Session>,
     beside: bool,
     links: Vec<Placed>,
+}
+
+/// Whether a session decides about the services of its client. Sessions are compared by their
+/// numbers ([`Session::id`]), which are given in the order of the log-ins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The session is in charge, or runs alongside the session in charge.
+    InForce,
+    /// The process of the session with this number has logged in later and has taken over.
+    Superseded(u64),
+    /// The session has no link any more.
+    Ended,
 }
 
 /// A link that was removed.
@@ -74,6 +90,12 @@ pub(super) struct Removed {
 impl OfClient {
     fn current(&self) -> Option<&Process> {
         self.processes.get(self.current.as_ref()?)
+    }
+
+    /// Whether a process is in charge, or runs alongside others and is not superseded.
+    fn is_in_force(&self, process: &Process) -> bool {
+        let id = process.session.id;
+        self.current == Some(id) || (process.beside && id > self.alone)
     }
 }
 
@@ -136,12 +158,22 @@ impl Sessions {
         self.in_force(&session.name).iter().all(|other| other.id == session.id)
     }
 
+    /// Whether a session decides about the services of its client.
+    pub(super) fn standing(&self, session: &Session) -> Standing {
+        let client = self.clients.get(&session.name);
+        let process = client.and_then(|client| client.processes.get(&session.id));
+        let (Some(client), Some(process)) = (client, process) else { return Standing::Ended };
+        if client.is_in_force(process) {
+            return Standing::InForce;
+        }
+        // The session in charge may have ended since.
+        Standing::Superseded(client.newest)
+    }
+
     /// The session in charge of a client, and the sessions that run alongside it.
     pub(super) fn in_force(&self, name: &str) -> Vec<Arc<Session>> {
         let Some(client) = self.clients.get(name) else { return Vec::new() };
-        let is_in_force =
-            |process: &&Process| process.beside || client.current == Some(process.session.id);
-        let all = client.processes.values().filter(is_in_force);
+        let all = client.processes.values().filter(|process| client.is_in_force(process));
         all.map(|process| Arc::clone(&process.session)).collect()
     }
 
@@ -191,15 +223,15 @@ impl Sessions {
         let new = || Session::new(name, workers);
         let Some(client) = self.clients.get(name) else { return Some((new(), Vec::new())) };
         let own = client.processes.values().find(|process| {
-            let joins = client.current == Some(process.session.id) || (beside && process.beside);
+            let is_current = client.current == Some(process.session.id);
+            let joins = is_current || (beside && process.beside && client.is_in_force(process));
             process.instance == grant.instance && joins
         });
         if let Some(own) = own {
             return Some((Arc::clone(&own.session), Vec::new()));
         }
-        let is_in_force =
-            |process: &&Process| process.beside || client.current == Some(process.session.id);
-        let is_old = |process: &&Process| is_in_force(process) && !(beside && process.beside);
+        let is_old =
+            |process: &&Process| client.is_in_force(process) && !(beside && process.beside);
         let old: Vec<_> = client.processes.values().filter(is_old).collect();
         if !old.is_empty() && !grant.takeover {
             return None;
@@ -211,6 +243,11 @@ impl Sessions {
     pub(super) fn add(&mut self, id: LinkId, entry: LinkEntry) {
         let LinkEntry { placed, instance, session, beside, .. } = &entry;
         let client = self.clients.entry(session.name.clone()).or_default();
+        client.newest = client.newest.max(session.id);
+        // A process that stops to share a service with a further link supersedes no other.
+        if !*beside && !client.processes.contains_key(&session.id) {
+            client.alone = client.alone.max(session.id);
+        }
         // Of processes that run side by side, the first stays in charge.
         let stays = *beside && client.current().is_some_and(|process| process.beside);
         if !stays {
@@ -237,7 +274,9 @@ impl Sessions {
         if was_last {
             client.processes.remove(&session.id);
             if in_charge {
-                let others = client.processes.values().filter(|process| process.beside);
+                client.current = None;
+                let others = client.processes.values();
+                let others = others.filter(|process| client.is_in_force(process));
                 client.current = others.map(|process| process.session.id).min();
             }
         }
@@ -255,7 +294,7 @@ impl Process {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeSet;
     use std::time::{Duration, Instant};
 
@@ -267,7 +306,7 @@ mod tests {
 
     use super::*;
 
-    fn greeting() -> Accepted {
+    pub(in super::super) fn greeting() -> Accepted {
         let (binding, versions, features) =
             (Binding::Exporter([7; 32]), Versions::OURS, Features(0));
         let token = Token::new("q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ").unwrap();
@@ -316,10 +355,10 @@ mod tests {
     }
 
     /// The log-ins of any client: a greeting that was accepted, with another name.
-    struct Accepted(Grant, LinkSecret);
+    pub(in super::super) struct Accepted(Grant, LinkSecret);
 
     impl Accepted {
-        fn by(&self, name: &str, instance: u8, takeover: bool) -> Self {
+        pub(in super::super) fn by(&self, name: &str, instance: u8, takeover: bool) -> Self {
             let mut grant = self.0.clone();
             grant.name = Name::new(name).unwrap();
             grant.instance = InstanceId([instance; 16]);
@@ -329,7 +368,11 @@ mod tests {
     }
 
     /// Logs in as `Registry::place` does. Returns the serials of the links that are to end.
-    fn log_in(sessions: &mut Sessions, of: &Accepted, serial: u64) -> Option<Vec<u64>> {
+    pub(in super::super) fn log_in(
+        sessions: &mut Sessions,
+        of: &Accepted,
+        serial: u64,
+    ) -> Option<Vec<u64>> {
         let Accepted(grant, secret) = of;
         let (session, old) = sessions.in_charge(grant, false, 2)?;
         let mut random = [0; 12];
@@ -369,6 +412,41 @@ mod tests {
         let (_, mut old, _) = log_in(4, false, 5);
         old.sort_unstable();
         assert_eq!(old, [2, 3, 4]);
+        // The processes that it superseded are not in force while their links end, nor after the
+        // end of the process that superseded them.
+        assert_eq!(sessions.in_force("pod").len(), 1);
+        let Accepted(grant, _) = accepted.by("pod", 2, false);
+        assert!(sessions.in_charge(&grant, true, 2).is_none());
+        let first = Arc::clone(&sessions.link(2).unwrap().session);
+        let last = sessions.remove(5).unwrap().session;
+        assert!(sessions.in_force("pod").is_empty());
+        assert_eq!(sessions.standing(&first), Standing::Superseded(last.id));
+    }
+
+    #[test]
+    fn a_process_that_stops_to_share_supersedes_no_process_beside_it() {
+        let (mut sessions, accepted) = (Sessions::default(), greeting());
+        let mut log_in = |instance: u8, beside: bool, serial: u64| {
+            let Accepted(grant, secret) = accepted.by("pod", instance, true);
+            let (session, old) = sessions.in_charge(&grant, beside, 2).unwrap();
+            assert!(old.is_empty());
+            let (placed, instance) = (Placed { worker: 0, serial }, grant.instance);
+            let entry =
+                LinkEntry { placed, secret, instance, session: Arc::clone(&session), beside };
+            let mut random = [0; 12];
+            random[..8].copy_from_slice(&serial.to_be_bytes());
+            sessions.add(LinkId::compose([0; 4], random), entry);
+            session
+        };
+        let [first, second, third] = [1, 2, 3].map(|n| log_in(n, true, n.into()));
+        // The process in charge is the first. Its next link comes after a reload of its file.
+        log_in(1, false, 4);
+        for session in [&first, &second, &third] {
+            assert_eq!(sessions.standing(session), Standing::InForce);
+        }
+        sessions.remove(1).unwrap();
+        sessions.remove(4).unwrap();
+        assert_eq!(sessions.in_force("pod").len(), 2);
     }
 
     /// The links of a client, found by a look at every link.
@@ -386,6 +464,25 @@ mod tests {
         };
         let [first, second] = [1, 2].map(&mut log_in);
         assert!(sessions.is_alone(&second) && !sessions.is_alone(&first));
+    }
+
+    #[test]
+    fn a_session_that_a_later_process_has_superseded_is_in_force_never_again() {
+        let (mut sessions, accepted) = (Sessions::default(), greeting());
+        let mut log_in = |instance: u8, serial: u64| {
+            log_in(&mut sessions, &accepted.by("home", instance, true), serial).unwrap();
+            Arc::clone(&sessions.link(serial).unwrap().session)
+        };
+        let [first, second] = [1, 2].map(|n| log_in(n, n.into()));
+        assert!(second.id > first.id, "the numbers are in the order of the log-ins");
+        assert_eq!(sessions.standing(&second), Standing::InForce);
+        assert_eq!(sessions.standing(&first), Standing::Superseded(second.id));
+        // The process that took over ends before the links of the former process do.
+        sessions.remove(2).unwrap();
+        assert_eq!(sessions.standing(&second), Standing::Ended);
+        assert_eq!(sessions.standing(&first), Standing::Superseded(second.id));
+        sessions.remove(1).unwrap();
+        assert_eq!(sessions.standing(&first), Standing::Ended);
     }
 
     #[test]

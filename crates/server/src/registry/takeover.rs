@@ -1,5 +1,6 @@
 //! The end of links: a newer process of a client takes over, or the last link of a session has
-//! ended. Entrances outlive their session until the newer process has registered.
+//! ended. Entrances outlive their session until the newer process has registered, which the numbers
+//! of the sessions tell.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +9,9 @@ use super::Registry;
 use super::sessions::{OfSession, Placed, Removed};
 use node::session::Handle;
 
-/// The time for which the entrances of a superseded process wait for the registration of the newer
-/// process. It equals the time for which a visitor is held; usually one round trip suffices.
+/// The longest time for which the entrances of a superseded process wait for the registration of
+/// the newer process. It equals the time for which a visitor is held; usually one round trip
+/// suffices.
 const HANDOVER: Duration = Duration::from_secs(10);
 
 impl Registry {
@@ -30,20 +32,34 @@ impl Registry {
             self.shared.clients.forget_stranger(&last.name, is_connected);
         }
         self.note_end(&last.name);
+        let (name, id) = (last.name.clone(), last.id);
+        // The totals of a session that has ended are counted once nobody holds it.
+        drop(last);
         if !in_charge && !beside {
-            // A newer process of the client took over and is about to register. The ports stay open
-            // meanwhile, and visitors are held until the new process has links.
-            tokio::time::sleep(HANDOVER).await;
+            self.handed_over(&name, id).await;
         }
         if beside {
-            self.review_beside(&last.name, true).await;
+            self.review_beside(&name, true).await;
         }
-        self.shared.private.withdraw(&last);
-        self.published.withdraw(&last, (&self.handles, &self.shared.hosts)).await;
+        self.shared.private.withdraw_of(&name, id);
+        self.published.withdraw_of(&name, id, (&self.handles, &self.shared.hosts)).await;
         if in_charge || beside {
             // A process alongside the ended one may have requested the addresses that were closed
             // now.
-            self.review(&last.name).await;
+            self.review(&name).await;
+        }
+    }
+
+    /// Waits until a newer process than that of this session has registered. The ports stay open
+    /// meanwhile, and visitors are held until the new process has links.
+    async fn handed_over(&self, client: &str, session: u64) {
+        let succeeded = self.published.succeeded(client, session);
+        if tokio::time::timeout(HANDOVER, succeeded).await.is_err() {
+            tracing::debug!(
+                client,
+                session,
+                "the newer process of client {client} has not registered in time"
+            );
         }
     }
 }

@@ -2,20 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use config::{ClientGrant, ServerFlags, Sources, Text};
+use link::{Lease, ProcessBudget};
 use ops::clients::Change;
 use ops::enrol::Order;
 use ops::{Enrolment, Serving, WrongConfig};
 use proto::InstanceId;
-use proto::control::{Invite, InviteAction, InviteOutcome};
+use proto::control::{
+    Invite, InviteAction, InviteOutcome, Register, Registered, ServiceErrorCode, ServiceSpec,
+    ServiceTerms,
+};
 use proto::greeting::{Features, Name, StoredCredential, Token};
 
+use super::sessions::tests::{greeting, log_in};
 use super::*;
+use crate::directory::Subject;
+use crate::directory::model::Outage;
 use crate::{Enrolled, Server};
 use node::memory;
 
@@ -96,7 +103,8 @@ fn sources() -> Sources<'static> {
 
 async fn server(store: &Arc<Store>) -> Server {
     let text = "listen: tcp://127.0.0.1:0\nworkers: 1\nclients: [{ name: told, token: \
-                q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi, allow: { invite: true } }]\n";
+                q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi, allow: { invite: true, tcp: 1024-65535 } }]\n\
+                public_bind: 127.0.0.1\n";
     let text = Text { name: "server.yaml", text };
     let config = config::load_server(Some(text), &ServerFlags::default(), &sources());
     let config = config.unwrap().config;
@@ -222,4 +230,126 @@ async fn an_inviter_gives_rights_to_its_own_services_and_waits_longer_for_each_r
         assert!(ask(name).await.contains("knows no client"));
     }
     assert!(start.elapsed() >= Duration::from_millis(100 + 200 + 400), "{:?}", start.elapsed());
+}
+
+/// A registration of a service at a free port.
+fn register(generation: u64) -> Register {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let spec = ServiceSpec {
+        name: Name::new("web").unwrap(),
+        public: vec![format!("tcp://:{}", free.port())],
+        terms: ServiceTerms::default(),
+    };
+    Register { generation, services: vec![spec], leaving: false }
+}
+
+/// Registers over the link with this serial.
+async fn apply(registry: &Registry, serial: u64, register: Register) -> Option<Registered> {
+    let generation = register.generation;
+    assert!(registry.offer(serial, register, &Lease::new(ProcessBudget::new(1 << 20))));
+    let (session, turn) = registry.turn(serial).await.unwrap();
+    registry.register(&session, turn, generation).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_superseded_process_registers_nothing_and_waits_for_the_newer_by_its_number() {
+    let server = server(&Arc::default()).await;
+    let (registry, accepted) = (server.registry(), greeting());
+    let log_in = |instance: u8| {
+        let (of, serial) = (accepted.by("told", instance, true), instance.into());
+        log_in(&mut registry.sessions(), &of, serial).unwrap();
+        registry.session_of(serial).unwrap()
+    };
+    let first = log_in(1);
+    let asked = register(1);
+    assert!(apply(registry, 1, asked.clone()).await.unwrap().results[0].outcome.is_ok());
+    let second = log_in(2);
+    // The registration of the former process was on its way when the newer process logged in.
+    assert_eq!(apply(registry, 1, register(2)).await, None);
+    assert!(registry.pending.take(first.id).is_none());
+
+    let (id, totals) = (first.id, Arc::downgrade(&first));
+    drop(first);
+    let begin = Instant::now();
+    let ((), registered) = tokio::join!(registry.link_ended(1), async {
+        // The entrances of the former process hold its session: its totals are shown with them.
+        assert!(totals.upgrade().is_some());
+        apply(registry, 2, asked).await
+    });
+    assert!(registered.unwrap().results[0].outcome.is_ok());
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!(totals.upgrade().is_none() && second.id > id);
+    server.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_session_of_a_superseded_process_without_services_is_counted_at_once() {
+    let server = server(&Arc::default()).await;
+    let (registry, accepted) = (server.registry(), greeting());
+    let log_in = |instance: u8| {
+        let (of, serial) = (accepted.by("told", instance, true), instance.into());
+        log_in(&mut registry.sessions(), &of, serial).unwrap();
+        registry.session_of(serial).unwrap()
+    };
+    let totals = Arc::downgrade(&log_in(1));
+    let entrances = registry.published.turn("told").await;
+    let _second = log_in(2);
+    let ending = registry.link_ended(1);
+    let waits = tokio::time::timeout(Duration::from_millis(1), ending).await.is_err();
+    assert!(waits && totals.upgrade().is_none(), "nobody holds the session meanwhile");
+    drop(entrances);
+    server.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_review_that_waited_for_its_turn_gives_a_former_process_nothing() {
+    let server = server(&Arc::default()).await;
+    let (shared, handles) = (server.registry().shared_arc(), &server.registry().handles);
+    let directory = Outage::new();
+    let known: Arc<dyn Directory> = Arc::<Outage>::clone(&directory);
+    let registry = Registry::new(Arc::clone(shared), Arc::clone(handles), known);
+    let asked = register(1);
+    log_in(&mut registry.sessions(), &greeting().by("told", 1, true), 1).unwrap();
+    apply(&registry, 1, asked.clone()).await.unwrap();
+    let turn = registry.published.turn("told").await;
+    let mut review = Box::pin(registry.review("told"));
+    let reviewed = tokio::time::timeout(Duration::from_millis(1), &mut review).await;
+    assert!(reviewed.is_err(), "the review waits for its turn");
+    log_in(&mut registry.sessions(), &greeting().by("told", 2, true), 2).unwrap();
+    let second = registry.session_of(2).unwrap();
+    assert!(registry.offer(2, asked, &Lease::new(ProcessBudget::new(1 << 20))));
+    let registered = registry.register(&second, turn, 1).await.unwrap();
+    assert!(registered.results[0].outcome.is_ok(), "{registered:?}");
+    review.await;
+    let found = directory.whereabouts(vec![Subject::Client("told".into())]).await.unwrap();
+    let owners = &found[0].as_ref().unwrap().owners;
+    assert_eq!(owners.iter().map(|owner| owner.process).collect::<Vec<_>>(), [second.id]);
+    registry.close_entrances().await;
+    server.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_waits_is_published_when_the_directory_answers_again() {
+    let server = server(&Arc::default()).await;
+    let (shared, handles) = (server.registry().shared_arc(), &server.registry().handles);
+    let directory = Outage::new();
+    directory.set_away(true);
+    let known: Arc<dyn Directory> = Arc::<Outage>::clone(&directory);
+    let registry = Registry::new(Arc::clone(shared), Arc::clone(handles), known);
+    log_in(&mut registry.sessions(), &greeting().by("told", 1, true), 1).unwrap();
+    let registered = apply(&registry, 1, register(1)).await.unwrap();
+    let error = registered.results[0].outcome.as_ref().unwrap_err();
+    assert_eq!(error.code, ServiceErrorCode::Waits, "{error}");
+    assert!(registry.waits("told"));
+    directory.set_away(false);
+    let begin = Instant::now();
+    while registry.waits("told") {
+        assert!(begin.elapsed() < Duration::from_secs(10), "the registration is not applied again");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let answer = apply(&registry, 1, Register { generation: 1, ..register(1) }).await.unwrap();
+    assert!(answer.results[0].outcome.is_ok(), "{answer:?}");
+    assert!(registry.pending.begin_retry("told"), "nothing is retried any more");
+    registry.close_entrances().await;
+    server.close().await;
 }

@@ -8,7 +8,7 @@ use config::Over;
 use proto::control::{RefusedAddress, ServiceError, ServiceErrorCode};
 use rustix::io::Errno;
 
-use crate::directory::Key;
+use crate::directory::{Class, Key, NotGiven, Port};
 use families::bind_advice;
 use node::names::{Host, Kind};
 
@@ -30,8 +30,8 @@ impl From<Key> for Place {
 /// A public address as a client requests it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Public {
-    /// A port of this protocol; 0 lets the server choose.
-    Port(Over, SocketAddr),
+    /// A port; 0 lets the server choose.
+    Port(Port),
     /// A name.
     Name(Host),
 }
@@ -40,7 +40,7 @@ impl Public {
     /// The resource that this address takes.
     pub(super) fn key(&self) -> Key {
         match self {
-            Self::Port(over, address) => Key::Port(*over, *address),
+            Self::Port((over, class, port)) => Key::Port(*over, *class, *port),
             Self::Name(host) => Key::Name(host.kind.space(), Arc::clone(&host.name)),
         }
     }
@@ -110,9 +110,10 @@ pub(super) fn parse(text: &str, public_bind: IpAddr, domain: Option<&str>) -> Ou
     };
     if let Some(port) = rest.strip_prefix(':') {
         let port = port.parse().map_err(|_| bad())?;
-        return Ok(Public::Port(over, SocketAddr::new(public_bind, port)));
+        return Ok(Public::Port((over, Class::Public, port)));
     }
-    rest.parse().map(|address| Public::Port(over, address)).map_err(|_| bad())
+    let address: SocketAddr = rest.parse().map_err(|_| bad())?;
+    Ok(Public::Port((over, Class::of(address.ip(), public_bind), address.port())))
 }
 
 const fn scheme(over: Over) -> &'static str {
@@ -130,6 +131,28 @@ pub(super) fn url(over: Over, address: SocketAddr) -> String {
     } else {
         format!("{over}://{address}")
     }
+}
+
+/// The error of a resource that the directory does not give to the client. `taken` is the error if
+/// another client has the resource.
+pub(super) fn not_given(
+    why: NotGiven,
+    text: &str,
+    taken: impl FnOnce() -> ServiceError,
+) -> ServiceError {
+    match why {
+        NotGiven::Taken => taken(),
+        NotGiven::Away => waits(text),
+    }
+}
+
+/// The error of an address for which the directory has to be asked, which does not answer.
+pub(super) fn waits(text: &str) -> ServiceError {
+    let text = format!(
+        "{text} waits: the server cannot ask now whether another client has the address; it asks \
+         again by itself"
+    );
+    error(ServiceErrorCode::Waits, text)
 }
 
 /// The error of a failed bind.

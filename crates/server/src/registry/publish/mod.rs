@@ -12,6 +12,7 @@
 
 mod address;
 mod budget;
+mod claims;
 mod of_client;
 mod of_names;
 mod registrant;
@@ -20,6 +21,7 @@ mod shares;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -27,14 +29,14 @@ use link::Held;
 use logging::{AUDIT, RepeatLimit};
 use ops::events::Changed;
 use ops::status::{self, ServiceState, Told};
-use proto::control::{Register, Registered, ServiceError, ServiceResult};
-use tokio::sync::OwnedMutexGuard;
+use proto::control::{Register, Registered, ServiceError, ServiceErrorCode, ServiceResult};
+use tokio::sync::{OwnedMutexGuard, watch};
 use tracing::field::display;
 
 use node::session::{Handle, Session};
 use survey::Prints;
 
-use super::super::directory::Directory;
+use crate::directory::{ChosenPorts, Directory, Revision, Topic};
 use budget::Budget;
 use doors::hosts::Hosts;
 use of_client::OfClient;
@@ -45,14 +47,23 @@ use shares::Shares;
 #[derive(Debug)]
 pub(super) struct Published {
     directory: Arc<dyn Directory>,
+    chosen: Arc<ChosenPorts>,
     budget: Arc<Budget>,
     shares: Arc<Shares>,
-    clients: Mutex<HashMap<String, Arc<tokio::sync::Mutex<OfClient>>>>,
+    clients: Mutex<HashMap<String, ClientSlot>>,
     /// The last registration of each session, by its id.
     answers: Mutex<HashMap<u64, Answer>>,
     /// Limits the log lines about refusals, by client and service, because a client can register
     /// repeatedly.
     complaints: Mutex<RepeatLimit<(String, String)>>,
+}
+
+/// The entrances of one client, and the newest of its sessions.
+#[derive(Debug)]
+struct ClientSlot {
+    of: Arc<tokio::sync::Mutex<OfClient>>,
+    /// The highest number of the sessions of the client that have registered.
+    newest: watch::Sender<u64>,
 }
 
 /// A registration that was applied, and its answer.
@@ -77,9 +88,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Published {
     /// The listeners of all clients together may use at most `descriptors`, and at most `kept` of
     /// them may be in the part of the descriptor table that is reserved for others.
-    pub(super) fn new(descriptors: usize, kept: usize, directory: Arc<dyn Directory>) -> Self {
+    pub(super) fn new(
+        (descriptors, kept): (usize, usize),
+        directory: Arc<dyn Directory>,
+        public_bind: IpAddr,
+    ) -> Self {
         let (shares, clients, answers, complaints) = Default::default();
         Self {
+            chosen: Arc::new(ChosenPorts::new(Arc::clone(&directory), public_bind)),
             directory,
             budget: Budget::new(descriptors, kept),
             shares,
@@ -94,35 +110,61 @@ impl Published {
         let mine = {
             let mut clients = lock(&self.clients);
             let make = || {
-                Arc::new(tokio::sync::Mutex::new(OfClient::new(
-                    &self.directory,
-                    &self.budget,
-                    &self.shares,
-                    name,
-                )))
+                let from = (&self.directory, &self.chosen);
+                let of = OfClient::new(from, &self.budget, &self.shares, name);
+                ClientSlot {
+                    of: Arc::new(tokio::sync::Mutex::new(of)),
+                    newest: watch::Sender::default(),
+                }
             };
-            Arc::clone(clients.entry(name.to_owned()).or_insert_with(make))
+            Arc::clone(&clients.entry(name.to_owned()).or_insert_with(make).of)
         };
         ClientTurn { published: self, mine: mine.lock_owned().await }
+    }
+
+    /// Waits until a session of a client has registered that logged in later than the session of
+    /// this number. Returns at once if nothing of the client is published.
+    pub(super) async fn succeeded(&self, client: &str, session: u64) {
+        let newest = lock(&self.clients).get(client).map(|slot| slot.newest.subscribe());
+        if let Some(mut newest) = newest {
+            // Fails when nothing of the client is published any more.
+            drop(newest.wait_for(|newest| *newest > session).await);
+        }
     }
 
     /// Closes the entrances of an ended session. Entrances that a newer session took over stay
     /// open.
     pub(super) async fn withdraw(&self, session: &Session, at: (&[Handle], &Hosts)) {
-        let mut turn = self.turn(&session.name).await;
-        lock(&self.answers).remove(&session.id);
-        turn.mine.close_of(session, at).await;
+        self.withdraw_of(&session.name, session.id, at).await;
+    }
+
+    /// As [`Self::withdraw`], for the session of this number.
+    pub(super) async fn withdraw_of(&self, client: &str, id: u64, at: (&[Handle], &Hosts)) {
+        let mut turn = self.turn(client).await;
+        lock(&self.answers).remove(&id);
+        turn.mine.close_of(id, at).await;
         let is_empty = turn.mine.is_empty();
         drop(turn);
         if is_empty {
             let mut clients = lock(&self.clients);
             // No task can get the lock of a client while the map is locked.
-            let is_unused = |one: &Arc<tokio::sync::Mutex<OfClient>>| {
-                Arc::strong_count(one) == 1 && one.try_lock().is_ok_and(|one| one.is_empty())
+            let is_unused = |ClientSlot { of, .. }: &ClientSlot| {
+                Arc::strong_count(of) == 1 && of.try_lock().is_ok_and(|of| of.is_empty())
             };
-            if clients.get(&session.name).is_some_and(is_unused) {
-                clients.remove(&session.name);
+            if clients.get(client).is_some_and(is_unused) {
+                clients.remove(client);
             }
+        }
+    }
+
+    /// Records that a session has registered: the entrances that it wants lead to it.
+    fn note_registered(&self, session: &Session) {
+        if let Some(ClientSlot { newest, .. }) = lock(&self.clients).get(&session.name) {
+            newest.send_if_modified(|newest| {
+                let is_newer = session.id > *newest;
+                *newest = session.id.max(*newest);
+                is_newer
+            });
         }
     }
 
@@ -140,12 +182,29 @@ impl Published {
     }
 
     /// Forgets the ports that the server chose for a client that was removed.
-    pub(super) fn forget(&self, client: &str) {
-        self.directory.forget(client);
+    pub(super) async fn forget(&self, client: &str) {
+        if self.chosen.change(|table| table.forget(client)).await.is_err() {
+            tracing::warn!(
+                client,
+                "the ports of client {client} stay recorded: the directory does not answer"
+            );
+        }
+    }
+
+    /// Whether a service of one of these sessions waits for the directory.
+    pub(super) fn waits(&self, sessions: &[Arc<Session>]) -> bool {
+        let answers = lock(&self.answers);
+        let mut known = sessions.iter().filter_map(|session| answers.get(&session.id));
+        known.any(|Answer { registered, .. }| waits(registered))
+    }
+
+    /// Changes when the directory answers again after an outage.
+    pub(super) fn outages(&self) -> watch::Receiver<Revision> {
+        self.directory.follow(Topic::Answers)
     }
 
     pub(super) async fn close_all(&self, at: (&[Handle], &Hosts)) {
-        let all: Vec<_> = lock(&self.clients).values().cloned().collect();
+        let all: Vec<_> = lock(&self.clients).values().map(|slot| Arc::clone(&slot.of)).collect();
         for one in all {
             one.lock().await.close_all(at).await;
         }
@@ -210,13 +269,23 @@ impl Published {
     }
 }
 
+/// Whether a service, or one of its addresses, waits for the directory.
+pub(super) fn waits(registered: &Registered) -> bool {
+    let mut errors = registered.results.iter().flat_map(ServiceResult::errors);
+    errors.any(|error| error.code == ServiceErrorCode::Waits)
+}
+
 /// What a status shows of the service, or of its addresses, that could not be published.
 fn failures(result: &ServiceResult) -> impl Iterator<Item = status::Service> {
     let ServiceResult { name, outcome, refused } = result;
     let failed = |address: &str, error: &ServiceError| status::Service {
         name: name.as_str().to_owned(),
         address: address.to_owned(),
-        state: Told::because(ServiceState::Refused, error),
+        state: if error.code == ServiceErrorCode::Waits {
+            Told::because(ServiceState::Waiting, error)
+        } else {
+            Told::because(ServiceState::Refused, error)
+        },
         ..status::Service::default()
     };
     let whole = outcome.as_ref().err().filter(|_| refused.is_empty());
@@ -292,7 +361,7 @@ impl ClientTurn<'_> {
     ) -> Registered {
         let settled = self.mine.set(to, &register).await;
         to.private.publish(to.session, &to.client.gate, &register);
-        self.published.directory.save();
+        self.published.note_registered(to.session);
         let results: Vec<_> = register
             .services
             .iter()

@@ -1,6 +1,6 @@
 //! The entrances of one client.
 
-use std::collections::{HashMap, HashSet, hash_map};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
@@ -21,16 +21,16 @@ use node::backends::Backends;
 use node::entrance::{Announcers, Entrance};
 use node::listeners::Listeners;
 use node::names::{Host, Kind, Space};
-use node::session::{Handle, Session};
+use node::session::Handle;
 use node::{descriptors, entrance};
 
-use super::super::super::directory::{Claim, Directory, Key, Port};
 use super::address::{
-    Outcome, Place, Public, Settled, error, no_room, parse, refusal, settle, url,
+    Outcome, Place, Public, Settled, error, no_room, not_given, parse, refusal, settle, url, waits,
 };
 use super::budget::{Budget, Reserved};
 use super::registrant::Registrant;
 use super::shares::Shares;
+use crate::directory::{Chosen, ChosenPorts, Claim, Class, Directory, Key, NotGiven, Port};
 use doors::hosts::Hosts;
 use doors::remembered::Registered;
 
@@ -39,6 +39,7 @@ use doors::remembered::Registered;
 pub(super) struct OfClient {
     pub(super) name: Arc<str>,
     pub(super) directory: Arc<dyn Directory>,
+    pub(super) chosen: Arc<ChosenPorts>,
     pub(super) budget: Arc<Budget>,
     pub(super) shares: Arc<Shares>,
     /// The shared entrances that its sessions serve, by session: whether the latest registration of
@@ -68,6 +69,9 @@ pub(super) struct Entry {
     pub(super) wanted: bool,
 }
 
+/// The claims of a registration that were made before anything was opened.
+pub(super) type Ahead = HashMap<Key, Result<Claim, NotGiven>>;
+
 /// The state of one registration.
 pub(super) struct Registration {
     /// The numbers of additional ports and hosts that the client may have.
@@ -75,24 +79,31 @@ pub(super) struct Registration {
     pub(super) hosts: u32,
     /// The entrances on ports that the server chose before, by service.
     chosen: HashMap<String, Vec<Place>>,
-    /// The ports from which the server may still choose, by address. Ports that turned out to be in
+    /// The ports from which the server may still choose, by class. Ports that turned out to be in
     /// use are not tried again.
-    free: HashMap<(Over, IpAddr), Box<dyn Iterator<Item = u16> + Send>>,
+    free: HashMap<(Over, Class), Box<dyn Iterator<Item = u16> + Send>>,
+    /// The claims that were made before anything was opened.
+    pub(super) ahead: Ahead,
+    /// The ports that services had before this registration, once they were needed.
+    pub(super) before: Option<Arc<Chosen>>,
+    /// The ports that the server chose for services in this registration.
+    noted: Vec<(String, Port)>,
 }
 
 impl OfClient {
     pub(super) fn new(
-        directory: &Arc<dyn Directory>,
+        (directory, chosen): (&Arc<dyn Directory>, &Arc<ChosenPorts>),
         budget: &Arc<Budget>,
         shares: &Arc<Shares>,
         name: &str,
     ) -> Self {
         let (directory, budget) = (Arc::clone(directory), Arc::clone(budget));
-        let shares = Arc::clone(shares);
+        let (chosen, shares) = (Arc::clone(chosen), Arc::clone(shares));
         let (entrances, joined, names) = Default::default();
         Self {
             name: name.into(),
             directory,
+            chosen,
             budget,
             shares,
             joined,
@@ -133,6 +144,8 @@ impl OfClient {
             *wanted = *session != to.session.id || shared.contains(place);
         }
         self.close_unwanted(to, register).await;
+        self.pass_claims(to, &asked, (to.handles, to.hosts)).await;
+        let ahead = self.claim_ahead(to, register, &publics).await;
         for (place, entry) in &mut self.entrances {
             entry.wanted = entry.is_of_other(to) && !asked.contains(place);
         }
@@ -144,12 +157,18 @@ impl OfClient {
             hosts: to.client.hosts.map_or(u32::MAX, NonZeroU32::get),
             chosen,
             free: HashMap::new(),
+            ahead,
+            before: None,
+            noted: Vec::new(),
         };
         let mut outcomes = Vec::with_capacity(register.services.len());
         let mut names = Registered::default();
         for (spec, publics) in register.services.iter().zip(publics) {
             outcomes.push(self.publish(to, (spec, publics), (&mut state, &mut names)).await);
         }
+        self.record_chosen(&state.noted).await;
+        // Claims of addresses that were not published are released.
+        drop(state);
         self.close_unwanted(to, register).await;
         if register.leaving {
             // The other processes of the client keep publishing the names of a process that leaves.
@@ -179,7 +198,7 @@ impl OfClient {
             Ok(Public::Name(host)) if host.kind.space() == Space::Tls => {
                 Some(Arc::clone(&host.name))
             }
-            Ok(Public::Name(_) | Public::Port(..)) | Err(_) => None,
+            Ok(Public::Name(_) | Public::Port(_)) | Err(_) => None,
         };
         let over_tls: HashSet<_> = all.iter().flatten().filter_map(of_tls).collect();
         let account = to.account();
@@ -254,9 +273,9 @@ impl OfClient {
         }
         let place = public.place(spec.terms.http.path.as_deref());
         match public {
-            Public::Port(over, address) => {
-                let port = (text, (over, address), place);
-                Ok(url(over, self.open_port(to, spec, port, state).await?))
+            Public::Port(port) => {
+                let (over, ..) = port;
+                Ok(url(over, self.open_port(to, spec, (text, port, place), state).await?))
             }
             Public::Name(host) => self.open_name(to, spec, (text, host, place), state).await,
         }
@@ -302,10 +321,11 @@ impl OfClient {
         &mut self,
         to: Registrant<'_>,
         spec: &ServiceSpec,
-        (text, (over, address), place): (&str, (Over, SocketAddr), Place),
+        (text, (over, class, port), place): (&str, Port, Place),
         state: &mut Registration,
     ) -> Outcome<SocketAddr> {
-        let (bind, port) = (address.ip(), address.port());
+        let address = class.at(to.public_bind, port);
+        let bind = address.ip();
         let rights = to.client.ports_of(over);
         if port != 0 && !rights.permits(bind, port) {
             return Err(self.not_allowed(to, text, (over, address)));
@@ -316,9 +336,9 @@ impl OfClient {
             return Err(self.too_many(to, text));
         };
         let address = if port == 0 {
-            self.open_any(to, spec, (over, bind), state).await?
+            self.open_any(to, spec, (over, class), state).await?
         } else {
-            self.open_at(to, spec, (text, (over, address), place)).await?
+            self.open_at(to, spec, (text, (over, address), place), state).await?
         };
         state.ports = left;
         Ok(address)
@@ -329,6 +349,7 @@ impl OfClient {
         to: Registrant<'_>,
         spec: &ServiceSpec,
         (text, (over, address), place): (&str, (Over, SocketAddr), Place),
+        state: &mut Registration,
     ) -> Outcome<SocketAddr> {
         if spec.terms.shared.is_some() {
             return self.share_port(to, spec, (text, (over, address), place)).await;
@@ -344,13 +365,14 @@ impl OfClient {
             entry.offer_to(to, spec, None);
             return Ok(address);
         }
-        let claim = Claim::new(&self.directory, place.key, &self.name).await.map_err(|_| {
-            let other = "another client publishes there; choose another port";
-            error(ServiceErrorCode::PortTaken, format!("{text} is taken: {other}"))
+        let claim = self.claim(to, &place.key, state).await.map_err(|why| {
+            not_given(why, text, || {
+                let other = "another client publishes there; choose another port";
+                error(ServiceErrorCode::PortTaken, format!("{text} is taken: {other}"))
+            })
         })?;
         let reserved = self.budget.reserve(to.handles.len());
         let reserved = reserved.ok_or_else(|| no_room(text, spec.name.as_str()))?;
-        let place = claim.key().clone().into();
         let entry = listen(to, spec, (over, address), (claim, reserved), false).await;
         let entry = entry.map_err(|e| refusal(text, spec.name.as_str(), &e))?;
         self.entrances.insert(place, entry);
@@ -363,45 +385,48 @@ impl OfClient {
         &mut self,
         to: Registrant<'_>,
         spec: &ServiceSpec,
-        (over, bind): (Over, IpAddr),
+        (over, class): (Over, Class),
         state: &mut Registration,
     ) -> Outcome<SocketAddr> {
-        let service = spec.name.as_str();
+        let (service, bind) = (spec.name.as_str(), class.address(to.public_bind));
         let rights = to.client.ports_of(over);
         for place in state.chosen.get(service).into_iter().flatten() {
-            let Some((of, address)) = place.key.port() else { continue };
-            let may = of == over && address.ip() == bind && rights.permits(bind, address.port());
+            let Some((of, at, port)) = place.key.port() else { continue };
+            let may = of == over && at == class && rights.permits(bind, port);
             let Some(entry) = self.entrances.get_mut(place).filter(|entry| may && !entry.wanted)
             else {
                 continue;
             };
             entry.wanted = true;
             entry.offer_to(to, spec, None);
-            return Ok(address);
+            return Ok(class.at(to.public_bind, port));
         }
-        let own = self.directory.chosen(&self.name, service).await.into_iter();
-        let own = own.filter(|(of, at)| *of == over && at.ip() == bind);
-        let choice = rights.to_choose_from(bind);
-        let may = |port: u16| choice.iter().any(|(first, last)| (*first..=*last).contains(&port));
-        let own = own.map(|(_, at)| at.port()).filter(|&port| may(port));
-        let own: Vec<_> = own.collect();
-        let ports = match state.free.entry((over, bind)) {
-            hash_map::Entry::Occupied(known) => known.into_mut(),
-            hash_map::Entry::Vacant(place) => {
-                // Ports that other services had are the last choice: the services may come back.
-                let others = self.directory.chosen_by_others(&self.name, service).await;
-                place.insert(free_ports(choice.clone(), (over, bind), others))
-            }
-        };
         let any = format!("{over}://:0");
         if spec.terms.shared.is_some() {
             let text = format!("{any}: clients cannot share a port that the server chooses");
             return Err(error(ServiceErrorCode::BadAddress, text));
         }
+        let before = self.chosen_before(state).await.ok_or_else(|| waits(&any))?;
+        let own = before.of(&self.name, service).into_iter();
+        let own = own.filter(|(of, at, _)| *of == over && *at == class);
+        let choice = rights.to_choose_from(bind);
+        let may = |port: u16| choice.iter().any(|(first, last)| (*first..=*last).contains(&port));
+        let own = own.map(|(.., port)| port).filter(|&port| may(port));
+        let own: Vec<_> = own.collect();
+        let ports = state.free.entry((over, class)).or_insert_with(|| {
+            // Ports that other services had are the last choice: the services may come back.
+            let others = before.of_others(&self.name, service);
+            free_ports(choice.clone(), (over, class), others)
+        });
+        let owner = self.owner(to);
         for port in own.into_iter().chain(ports.by_ref()) {
-            let address = SocketAddr::new(bind, port);
-            let key = Key::Port(over, address);
-            let Ok(claim) = Claim::new(&self.directory, key, &self.name).await else { continue };
+            let address = class.at(to.public_bind, port);
+            let key = Key::Port(over, class, port);
+            let claim = match Claim::new(&self.directory, key, &owner).await {
+                Ok(claim) => claim,
+                Err(NotGiven::Taken) => continue,
+                Err(NotGiven::Away) => return Err(waits(&any)),
+            };
             let Some(reserved) = self.budget.reserve(to.handles.len()) else {
                 return Err(no_room(&any, service));
             };
@@ -410,7 +435,7 @@ impl OfClient {
                 Ok(entry) => {
                     self.entrances.insert(place, entry);
                     if to.is_known {
-                        self.directory.note_chosen(&self.name, service, (over, address));
+                        state.noted.push((service.to_owned(), (over, class, port)));
                     }
                     return Ok(address);
                 }
@@ -442,11 +467,11 @@ impl OfClient {
     }
 
     /// Closes the entrances that lead to this session.
-    pub(super) async fn close_of(&mut self, session: &Session, at: (&[Handle], &Hosts)) {
-        let leads = |entry: &Entry| entry.entrance.backends.lead_to_session(session.id);
+    pub(super) async fn close_of(&mut self, session: u64, at: (&[Handle], &Hosts)) {
+        let leads = |entry: &Entry| entry.entrance.backends.lead_to_session(session);
         let why = Closed { is_news: true, is_final: false };
         self.close(leads, at, why).await;
-        self.leave(|(of, _), _| *of == session.id, at, why).await;
+        self.leave(|(of, _), _| *of == session, at, why).await;
         self.note_away(at.1);
     }
 
@@ -477,7 +502,7 @@ impl OfClient {
         hosts.events.tell(|| Changed::withdrawn(client, service));
     }
 
-    async fn close(
+    pub(super) async fn close(
         &mut self,
         gone: impl Fn(&Entry) -> bool,
         (handles, hosts): (&[Handle], &Hosts),
@@ -509,7 +534,7 @@ impl OfClient {
 impl Entry {
     /// Whether the entrance leads to another process of the client, which runs alongside the
     /// process of this registration.
-    fn is_of_other(&self, to: Registrant<'_>) -> bool {
+    pub(super) fn is_of_other(&self, to: Registrant<'_>) -> bool {
         !to.is_alone && !self.entrance.backends.lead_to_session(to.session.id)
     }
 
@@ -532,10 +557,16 @@ impl Entry {
         spec: &ServiceSpec,
         rules: Option<Arc<web::Rules>>,
     ) {
-        let leads = |other: &u64| self.entrance.backends.lead_to_session(*other);
-        if !to.outranked_by.iter().any(leads) {
+        if !self.is_outranked(to) {
             self.lead_to(to, spec, rules);
         }
+    }
+
+    /// Whether the entrance leads to a process of the client that outranks the process of this
+    /// registration.
+    pub(super) fn is_outranked(&self, to: Registrant<'_>) -> bool {
+        let leads = |other: &u64| self.entrance.backends.lead_to_session(*other);
+        to.outranked_by.iter().any(leads)
     }
 
     /// Leads new visitors to this session and counts them in the client's current gate. Present
@@ -615,11 +646,11 @@ pub(super) fn gate(to: Registrant<'_>) -> Arc<Gate> {
 /// The ports of `ranges`, with the ports of `others` last.
 fn free_ports(
     ranges: Vec<(u16, u16)>,
-    (over, bind): (Over, IpAddr),
+    (over, class): (Over, Class),
     others: HashSet<Port>,
 ) -> Box<dyn Iterator<Item = u16> + Send> {
     let others = Arc::new(others);
-    let is_kept = move |port: u16| others.contains(&(over, SocketAddr::new(bind, port)));
+    let is_kept = move |port: u16| others.contains(&(over, class, port));
     let is_free = {
         let is_kept = is_kept.clone();
         move |port: &u16| !is_kept(*port)

@@ -10,7 +10,7 @@ use node::entrance::{Announcers, Entrance};
 use node::listeners::Listeners;
 use node::names::{Host, Kind, Published};
 
-use super::address::{Outcome, Place, error};
+use super::address::{Outcome, Place, error, not_given};
 use super::of_client::{Entry, OfClient, Registration, backends};
 use super::registrant::Registrant;
 
@@ -64,7 +64,7 @@ impl OfClient {
             Some(path) => format!("{url}{path}"),
             None => url.clone(),
         };
-        let claim = self.claim_name(text, &place, &address).await?;
+        let claim = self.claim_name(to, (text, &place, &address), state).await?;
         let entry = open_named(to, spec, (text, &host, &place, address), (claim, rules)).await?;
         self.entrances.insert(place, entry);
         state.hosts = left;
@@ -74,9 +74,9 @@ impl OfClient {
     /// Claims the name, or shares it with another service of this client.
     async fn claim_name(
         &mut self,
-        text: &str,
-        place: &Place,
-        address: &str,
+        to: Registrant<'_>,
+        (text, place, address): (&str, &Place, &str),
+        state: &mut Registration,
     ) -> Outcome<Arc<Claim>> {
         let mine = self.names.get(&place.key);
         if let Some((kind, claim, first)) = mine
@@ -91,10 +91,12 @@ impl OfClient {
             );
             return Err(error(ServiceErrorCode::NameTaken, text));
         }
-        let claim = Claim::new(&self.directory, place.key.clone(), &self.name).await;
-        let claim = claim.map(Arc::new).map_err(|_| {
-            let text = format!("{text} is taken: another client publishes this name");
-            error(ServiceErrorCode::NameTaken, text)
+        let claim = self.claim(to, &place.key, state).await;
+        let claim = claim.map(Arc::new).map_err(|why| {
+            not_given(why, text, || {
+                let text = format!("{text} is taken: another client publishes this name");
+                error(ServiceErrorCode::NameTaken, text)
+            })
         })?;
         let known = (place.kind, Arc::downgrade(&claim), address.to_owned());
         self.names.insert(place.key.clone(), known);
@@ -102,7 +104,7 @@ impl OfClient {
     }
 
     /// Whether the client may publish the name.
-    fn permit(&self, to: Registrant<'_>, text: &str, host: &Host) -> Outcome<()> {
+    pub(super) fn permit(&self, to: Registrant<'_>, text: &str, host: &Host) -> Outcome<()> {
         let (key, rights) = match host.kind {
             Kind::Http | Kind::Https => ("http", &to.client.http),
             Kind::Tls => ("tls", &to.client.tls),

@@ -4,19 +4,20 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::slice;
 use std::sync::{Arc, Weak};
 
 use config::Over;
 use proto::control::{ServiceErrorCode, ServiceSpec};
 use tokio::sync::Mutex;
 
-use crate::directory::{Claim, Key};
+use crate::directory::{Claim, Directory, Key, NodeEpoch, NotGiven, Owner};
 use doors::hosts::Hosts;
 use node::entrance;
 use node::names::{Host, Kind};
 use node::session::{Handle, SessionPort};
 
-use super::address::{Outcome, Place, error, no_room, refusal};
+use super::address::{Outcome, Place, error, no_room, not_given, refusal};
 use super::of_client::{Closed, Entry, OfClient, aim, gate, listen};
 use super::of_names::open_named;
 use super::registrant::Registrant;
@@ -46,10 +47,13 @@ impl OfClient {
         if let Some(entry) = all.entrances.get(&place) {
             entry.join(to, spec, text, None)?;
         } else {
-            let claim = Claim::new(&self.directory, place.key.clone(), &self.name).await;
-            let claim = claim.map_err(|_| {
-                let other = "another client publishes there without `shared: true`";
-                error(ServiceErrorCode::PortTaken, format!("{text} is taken: {other}"))
+            let owner = self.owner(to);
+            let claim = Claim::new(&self.directory, place.key.clone(), &owner).await;
+            let claim = claim.map_err(|why| {
+                not_given(why, text, || {
+                    let other = "another client publishes there without `shared: true`";
+                    error(ServiceErrorCode::PortTaken, format!("{text} is taken: {other}"))
+                })
             })?;
             let service = spec.name.as_str();
             let reserved = self.budget.reserve(to.handles.len());
@@ -88,10 +92,13 @@ impl OfClient {
                     return Err(error(ServiceErrorCode::NameTaken, text));
                 }
                 None => {
-                    let claim = Claim::new(&self.directory, place.key.clone(), &self.name).await;
-                    Arc::new(claim.map_err(|_| {
-                        let other = "another client publishes this name without `shared: true`";
-                        error(ServiceErrorCode::NameTaken, format!("{text} is taken: {other}"))
+                    let owner = self.owner(to);
+                    let claim = Claim::new(&self.directory, place.key.clone(), &owner).await;
+                    Arc::new(claim.map_err(|why| {
+                        not_given(why, text, || {
+                            let other = "another client publishes this name without `shared: true`";
+                            error(ServiceErrorCode::NameTaken, format!("{text} is taken: {other}"))
+                        })
                     })?)
                 }
             };
@@ -166,6 +173,12 @@ impl OfClient {
                     hosts.names.note_change();
                 }
                 entrance::forget_everywhere(handles, entry.entrance.id, session).await;
+                let node = self.directory.epoch();
+                if !entry.pass_on(&self.directory, (session, node)).await
+                    && let Some(entry) = all.entrances.remove(&place)
+                {
+                    entry.shut((handles, hosts), why).await;
+                }
             } else if let Some(entry) = all.entrances.remove(&place) {
                 entry.shut((handles, hosts), why).await;
             }
@@ -175,6 +188,24 @@ impl OfClient {
 }
 
 impl Entry {
+    /// Passes the claim of a session that has left to another session that serves the visitors.
+    /// False: another owner has won the resource.
+    async fn pass_on(
+        &self,
+        directory: &Arc<dyn Directory>,
+        (gone, node): (u64, NodeEpoch),
+    ) -> bool {
+        let (claim, _) = &self.held;
+        let serving = self.entrance.backends.all();
+        let Some(heir) = serving.first().filter(|_| claim.owner().process == gone) else {
+            return true;
+        };
+        let client = heir.picked.client.as_str().into();
+        let owner = Owner { client, process: heir.session.id, node };
+        let passed = Claim::pass(directory, slice::from_ref(claim), &owner).await;
+        !passed.contains(&Err(NotGiven::Taken))
+    }
+
     /// Lets another session serve the visitors as well.
     fn join(
         &self,

@@ -1,3 +1,5 @@
+mod claims;
+
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::num::NonZeroUsize;
@@ -11,7 +13,7 @@ use termination::{Acme, Settings, Terminator};
 use testkit::certs::Authority;
 
 use super::super::super::clients::Clients;
-use super::super::super::directory::{Claim, Key, Local};
+use super::super::super::directory::{Claim, Class, Key, Local, Owner};
 use super::address::Outcome;
 use super::*;
 use crate::clients::Client;
@@ -69,10 +71,12 @@ struct Rig {
 
 impl Rig {
     fn new(descriptors: usize) -> Self {
-        Self::of(Published::new(descriptors, descriptors, Arc::new(Local::new(None))))
+        Self::with(descriptors, Arc::new(Local::new(None)))
     }
 
-    fn of(published: Published) -> Self {
+    fn with(descriptors: usize, directory: Arc<dyn Directory>) -> Self {
+        let bind = Ipv4Addr::LOCALHOST.into();
+        let published = Published::new((descriptors, descriptors), directory, bind);
         let hosts = Hosts::new(Some("example.com"), None);
         hosts.set_ports(Some(80), Some(8443));
         let private = PrivateServices::default();
@@ -121,6 +125,11 @@ impl Rig {
     }
 }
 
+/// A port at `public_bind`.
+const fn port_key(over: Over, port: u16) -> Key {
+    Key::Port(over, Class::Public, port)
+}
+
 /// The memory of a registration.
 fn held() -> Held {
     Lease::new(ProcessBudget::new(1 << 20)).hold(1)
@@ -166,9 +175,10 @@ async fn tcp_and_udp_share_a_port_number_and_tcp_alone_does_not() {
     let rig = Rig::new(100);
     let client = client(&format!("allow: {{ tcp: {} }}", address.port()));
     let [session, other] = ["home", "other"].map(|name| Session::new(name, 1));
-    let (tcp, udp) = (Key::Port(Over::Tcp, address), Key::Port(Over::Udp, address));
+    let [tcp, udp] = [Over::Tcp, Over::Udp].map(|over| port_key(over, address.port()));
     let directory = &rig.published.directory;
-    let _udp = Claim::new(directory, udp, &"other".into()).await.unwrap();
+    let owner = Owner { client: "other".into(), process: other.id, node: directory.epoch() };
+    let _udp = Claim::new(directory, udp, &owner).await.unwrap();
 
     let results = rig.apply(&session, &client, register(1, &[address.port()])).await;
     assert_eq!(results, [Ok(vec![format!("tcp://{address}")])]);
@@ -243,7 +253,7 @@ async fn a_service_keeps_its_port_while_it_and_the_server_are_away() {
     let dir = tempfile::tempdir().unwrap();
     let rig = || {
         let directory = Arc::new(Local::new(Some(dir.path())));
-        (Rig::of(Published::new(100, 100, Arc::<Local>::clone(&directory))), directory)
+        (Rig::with(100, Arc::<Local>::clone(&directory)), directory)
     };
     let rights = client("allow: { tcp: 23000-23999 }");
     let named = |generation, services: &[&str]| {
@@ -272,9 +282,10 @@ async fn a_service_keeps_its_port_while_it_and_the_server_are_away() {
     let home = Session::new("home", 1);
     let back = second.apply(&home, &rights, named(1, &["b", "a"])).await;
     assert_eq!([&back[0], &back[1]], [&results[1], &results[0]]);
-    second.published.forget("home");
+    second.published.forget("home").await;
     kept.flush();
-    assert!(kept.chosen("home", "a").await.is_empty());
+    let (third, _) = rig();
+    assert!(third.published.chosen.read().await.unwrap().of("home", "a").is_empty());
 }
 
 /// A registration of services under these names.
@@ -685,7 +696,7 @@ async fn an_address_that_one_process_has_alone_is_left_to_it_by_the_process_besi
     let [first, second] = ["home", "home"].map(|name| Session::new(name, 1));
     assert!(rig.apply(&first, &rights, register(1, &[own])).await[0].is_ok());
     assert!(rig.apply(&second, &rights, register(1, &[other])).await[0].is_ok());
-    let has = |port| Key::Port(Over::Tcp, SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let has = |port| port_key(Over::Tcp, port);
     assert!(rig.published.turn("home").await.mine.has(has(own)));
     // The newest process that asks for an address gets it.
     assert!(rig.apply(&second, &rights, register(2, &[own])).await[0].is_ok());
@@ -700,10 +711,9 @@ async fn a_process_takes_no_address_of_a_later_process_that_answers() {
     let port = free_port();
     let client = client(&format!("allow: {{ tcp: {port} }}"));
     let [first, second] = [(); 2].map(|()| Session::new("home", 1));
-    let place = (Over::Tcp, SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let leads_to = async || {
         let turn = rig.published.turn("home").await;
-        turn.mine.leads_to(Key::Port(place.0, place.1))
+        turn.mine.leads_to(port_key(Over::Tcp, port))
     };
     let review = async |session: &Arc<Session>, outranked_by: &[u64]| {
         let to = Registrant { outranked_by, ..rig.registrant(session, &client) };
