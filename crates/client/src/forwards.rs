@@ -16,6 +16,8 @@ use node::session::{Handle, Session};
 use node::{descriptors, limits};
 use peer::links::PeerLinks;
 
+use super::uplink::Uplinks;
+
 /// The forwards of a client.
 #[derive(Debug)]
 pub(super) struct Forwards {
@@ -30,12 +32,12 @@ impl Forwards {
         Self { open: Openings::default(), visits: Arc::clone(visits) }
     }
 
-    /// The session whose links serve the visitors of a forward: the session of the server, or of
-    /// the client that has the private service.
-    fn session_of(&self, forward: &Forward, server: &Arc<Session>) -> Arc<Session> {
+    /// The sessions whose links serve the visitors of a forward, in the order of preference: those
+    /// of servers, or of the client that has the private service.
+    fn sessions_of(&self, forward: &Forward, servers: &Uplinks) -> Vec<Arc<Session>> {
         match forward.private() {
-            Some(service) => Arc::clone(&self.visits.peer(service).session),
-            None => Arc::clone(server),
+            Some(service) => vec![Arc::clone(&self.visits.peer(service).session)],
+            None => servers.sessions_of(forward),
         }
     }
 
@@ -44,11 +46,11 @@ impl Forwards {
         &self,
         wanted: &[Forward],
         workers: NonZeroUsize,
-        session: &Arc<Session>,
+        servers: &Uplinks,
     ) -> anyhow::Result<Bound<ForwardEntry>> {
-        let session_of = |forward: &ForwardEntry| self.session_of(forward, session);
+        let sessions_of = |forward: &ForwardEntry| self.sessions_of(forward, servers);
         let wanted: Vec<_> = wanted.iter().cloned().map(ForwardEntry).collect();
-        self.open.bind(&wanted, workers, session_of).await
+        self.open.bind(&wanted, workers, sessions_of).await
     }
 
     /// Opens, closes and updates forwards as [`Openings::follow`] does.
@@ -57,17 +59,17 @@ impl Forwards {
         bound: Bound<ForwardEntry>,
         handles: &[Handle],
         workers: NonZeroUsize,
-        session: &Arc<Session>,
+        servers: &Uplinks,
     ) -> Vec<(Forward, io::Error)> {
-        let session_of = |forward: &ForwardEntry| self.session_of(forward, session);
-        let failed = self.open.follow(bound, handles, workers, session_of).await;
+        let sessions_of = |forward: &ForwardEntry| self.sessions_of(forward, servers);
+        let failed = self.open.follow(bound, handles, workers, sessions_of).await;
         failed.into_iter().map(|(entry, why)| (entry.0, why)).collect()
     }
 
     /// Opens the forwards whose address has become available, as [`Openings::try_again`] does.
-    pub(super) async fn try_again(&self, handles: &[Handle], session: &Arc<Session>) {
-        let session_of = |forward: &ForwardEntry| self.session_of(forward, session);
-        self.open.try_again(handles, session_of).await;
+    pub(super) async fn try_again(&self, handles: &[Handle], servers: &Uplinks) {
+        let sessions_of = |forward: &ForwardEntry| self.sessions_of(forward, servers);
+        self.open.try_again(handles, sessions_of).await;
     }
 
     /// The forwards that wait for their address, with the reason.
@@ -75,12 +77,10 @@ impl Forwards {
         self.open.waiting().into_iter().map(|(entry, why)| (entry.0, why)).collect()
     }
 
-    /// Leads the visitors of all forwards to the links of another session.
-    pub(super) async fn lead_to(&self, session: &Arc<Session>) {
+    /// Leads the visitors of all forwards to the servers in their present order.
+    pub(super) async fn lead(&self, servers: &Uplinks) {
         for open in self.open.all().await {
-            let session = self.session_of(&open.entry, session);
-            open.entrance.backends.lead_to(&session);
-            open.entrance.steer(&session);
+            open.entrance.lead_to(&self.sessions_of(&open.entry, servers));
         }
     }
 

@@ -63,13 +63,14 @@ impl Home for ClientShared {
     }
 
     fn live_worker(&self, from: usize, patience: Duration) -> SendFuture<'_, Option<usize>> {
-        Box::pin(self.uplink().live_worker(from, patience))
+        let uplink = self.uplink();
+        Box::pin(async move { uplink.live_worker(from, patience).await })
     }
 
     fn stun(&self) -> SendFuture<'_, Vec<SocketAddr>> {
         Box::pin(async move {
             let config = self.config.load_full();
-            stun::of(self.uplink(), &config, stun::LOOKUPS).await
+            stun::of(&self.uplink(), &config, stun::LOOKUPS).await
         })
     }
 

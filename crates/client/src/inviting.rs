@@ -71,6 +71,10 @@ impl Inviter for Client {
         })
     }
 
+    fn server(&self) -> String {
+        self.shared.uplinks.preferred().label().as_str().to_owned()
+    }
+
     fn visited(&self) -> SendFuture<'_, Visited> {
         Box::pin(self.shared.invites.visited())
     }

@@ -8,24 +8,24 @@ use link::client::Client as Keeper;
 use node::session::{Handle, Worker};
 use tokio::task::{AbortHandle, spawn_local};
 
-use super::links::{Links, Plan};
+use super::links::Links;
 use super::owner::ClientOwner;
 use super::shared::ClientShared;
 use super::uplink::Uplink;
 
-/// Starts to make the links, spread over the workers.
+/// Starts to make links until there are `count`, at most the configured number, spread over the
+/// workers. The links that were begun before are kept.
 pub(super) async fn start(
     links: &Arc<Links>,
     handles: &[Handle],
     shared: &Arc<ClientShared>,
-    (uplink, plan): (&Arc<Uplink>, Plan),
+    (uplink, count): (&Arc<Uplink>, usize),
 ) -> anyhow::Result<()> {
-    let plan = Arc::new(plan);
-    for n in 0..plan.count {
+    for n in links.begin(count) {
         let handle = handles.get(n % handles.len()).context("no worker")?;
-        let (all, plan) = (Arc::clone(links), Arc::clone(&plan));
+        let all = Arc::clone(links);
         let (shared, uplink) = (Arc::clone(shared), Arc::clone(uplink));
-        let keep = move |worker: &_| keep(worker, (&shared, &uplink), &all, &plan, n);
+        let keep = move |worker: &_| keep(worker, (&shared, &uplink), &all, n);
         let keeper = handle.call(keep).await?;
         links.note_keeper(keeper);
     }
@@ -37,9 +37,9 @@ fn keep(
     worker: &Rc<Worker>,
     (shared, uplink): (&Arc<ClientShared>, &Arc<Uplink>),
     links: &Arc<Links>,
-    plan: &Plan,
     nth: usize,
 ) -> AbortHandle {
+    let plan = &links.plan;
     // Different clients start at different numbers, so that a server's first worker gets no more
     // links than the others.
     let spread = shared.instance.0[0].wrapping_add(u8::try_from(nth % 256).unwrap_or(0));

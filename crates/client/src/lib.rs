@@ -4,6 +4,7 @@
 //! ```text
 //!   shared.rs      the data that all parts below share
 //!   uplink.rs      what belongs to a server: links, services, public addresses
+//!   charge.rs      which of several servers has the services; standing.rs moves them there
 //!   links.rs       links that were made together; keeping.rs keeps each of them
 //!   owner.rs       reactions to a link: streams, messages of the server, state changes
 //!   register.rs    the registration of services; published.rs what the server answered
@@ -13,12 +14,13 @@
 //!   invites.rs     invitations of visitors; inviting.rs requests them
 //!   connect.rs     a byte stream for `tunnel connect`
 //!   replay.rs      kept requests that are sent again
-//!   reload.rs      the reload of the configuration, from its source.rs
+//!   reload.rs      the reload of the configuration, from its source.rs; servers.rs for links
 //!   handover.rs    the state for the next process of an upgrade
 //!   nat.rs, stun.rs  the NAT between this client and others
 //!   outage.rs, trouble.rs  why a server is unreachable, as text
 //! ```
 
+mod charge;
 mod connect;
 mod destination;
 mod forwards;
@@ -35,9 +37,11 @@ mod published;
 mod register;
 mod reload;
 mod replay;
+mod servers;
 mod services;
 mod shared;
 mod source;
+mod standing;
 mod stun;
 #[cfg(test)]
 mod tests;
@@ -91,6 +95,12 @@ use survey::Survey;
 use targets::{Records, check_targets, trial};
 use uplink::{Uplink, Uplinks};
 
+/// The interval of a look at the servers while this process takes over from a former process.
+const TAKEN_OVER: Duration = Duration::from_millis(20);
+
+/// The longest wait for the answer of a server to a registration.
+const ANSWER: Duration = Duration::from_secs(5);
+
 /// A running client.
 pub struct Client {
     workers: Workers,
@@ -137,9 +147,23 @@ impl Client {
         state: Option<HandoverState>,
     ) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
-        let plan = Plan::new(&config, link, count.get())?;
         let materials = material::read(&config)?;
-        let links = Links::of(&plan, count.get());
+        let state = state.map_or_else(HandoverState::first, Ok)?;
+        let continues = state.in_charge.is_some();
+        let events = Events::default();
+        let uplinks: anyhow::Result<Vec<_>> = config
+            .servers
+            .iter()
+            .map(|server| {
+                let links = Links::of(Plan::new(&config, server, link, count.get())?, count.get());
+                let uplink = Uplink::new(server, &links, &events, state.generation);
+                uplink.note_services(&config);
+                Ok(uplink)
+            })
+            .collect();
+        let mut uplinks = uplinks?.into_iter();
+        let uplinks = Uplinks::of(uplinks.next().context("no server")?, uplinks.collect());
+        uplinks.begin(config.policy, state.in_charge.as_deref());
         let records = Records::of_client();
         records.follow(config.services.iter());
 
@@ -148,20 +172,16 @@ impl Client {
         let bytes = Arc::<PathBytes>::default();
         let visits = PeerLinks::new(count.get(), &bytes);
         let forwards = Forwards::new(&visits);
-        let bound = forwards.bind(&config.forwards, count, &links.session).await?;
+        let bound = forwards.bind(&config.forwards, count, &uplinks).await?;
         let budget = ProcessBudget::new(budget(&config.common));
         let store = Store::new(Arc::clone(&budget));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
         if let Some((forward, why)) =
-            forwards.follow(bound, workers.handles(), count, &links.session).await.pop()
+            forwards.follow(bound, workers.handles(), count, &uplinks).await.pop()
         {
             return Err(why).with_context(|| format!("forward {}", forward.listen));
         }
-        let state = state.map_or_else(HandoverState::first, Ok)?;
-        let events = Events::default();
-        let uplink = Uplink::new(&links, &events, state.generation);
-        uplink.note_shares(&config);
         limits::set_client(&config.limits);
         let shared = Arc::new(ClientShared {
             config: ArcSwap::from_pointee(config),
@@ -169,18 +189,21 @@ impl Client {
             materials: Materials::new(materials),
             direct: DirectPaths::counting(&bytes),
             visits,
-            uplinks: Uplinks::of(uplink),
+            uplinks,
             forwards,
             records,
             leaving: AtomicBool::new(false),
+            continues,
             instance: state.instance,
             serials: Arc::new(AtomicU64::new(1)),
             events,
             observed: Observed::new(store),
             invites: invites::Invites::default(),
         });
-        let uplink = shared.uplinks.preferred();
-        keeping::start(&links, workers.handles(), &shared, (uplink, plan)).await?;
+        for uplink in shared.uplinks.all().iter() {
+            let (links, wanted) = (uplink.links(), uplink.wanted_links());
+            keeping::start(&links, workers.handles(), &shared, (uplink, wanted)).await?;
+        }
         shared.visits.start(workers.handles(), &shared.home());
         for handle in workers.handles().iter() {
             let shared = Arc::clone(&shared);
@@ -196,6 +219,14 @@ impl Client {
         workers.handles()[0]
             .run(move |_| drop(tokio::task::spawn_local(check_targets(owned))))
             .await?;
+        let (owned, handles) = (Arc::clone(&shared), Arc::clone(workers.handles()));
+        workers.handles()[0]
+            .run(move |_| {
+                let (of, at) = (Arc::clone(&owned), Arc::clone(&handles));
+                drop(tokio::task::spawn_local(standing::measure(at, of)));
+                drop(tokio::task::spawn_local(standing::stand(handles, owned)));
+            })
+            .await?;
         taken_over::adopt_visitors(workers.handles()).await?;
         let (started, source, ledger) = (Instant::now(), None, Ledger::default());
         let again = AtomicU64::new(0);
@@ -205,13 +236,21 @@ impl Client {
 }
 
 impl Client {
+    /// The names of the servers, for a line of the log.
+    fn server_names(&self) -> String {
+        let all = self.shared.uplinks.all();
+        let names: Vec<_> = all.iter().map(|uplink| uplink.session().name.clone()).collect();
+        let word = if names.len() == 1 { "server" } else { "servers" };
+        format!("{word} {}", names.join(", "))
+    }
+
     /// The status of the current session of an uplink.
     fn session_status(
         &self,
         config: &ClientConfig,
-        uplink: &Uplink,
+        (uplink, is_first): (&Uplink, bool),
         mut session: status::Session,
-        counts: &[status::Service],
+        counts: &mut Vec<status::Service>,
     ) -> status::Session {
         if let Some(trouble) = uplink.published.trouble() {
             session.state = Told::because(trouble.state, trouble.text);
@@ -222,7 +261,9 @@ impl Client {
             own.map(|shadow| shadow.of.clone()).collect()
         };
         let live = uplink.session().live() > 0;
-        session.services = uplink.published.services(&config.services, live);
+        session.services = uplink.published.services(&uplink.services(config), live);
+        session.standby = !uplink.is_in_charge();
+        session.why = self.shared.uplinks.why(uplink);
         for forward in &mut session.forwards {
             forward.state = uplink.published.reached(live).into();
             // The address of a listener on port 0 has the port that the system chose.
@@ -237,7 +278,9 @@ impl Client {
             kept: forward.kept,
             ..status::Service::default()
         };
-        session.forwards.extend(self.shared.forwards.waiting().into_iter().map(absent));
+        if is_first {
+            session.forwards.extend(self.shared.forwards.waiting().into_iter().map(absent));
+        }
         let mut counted = None;
         for service in &mut session.services {
             // The counters are those of the service; its other entries are refused addresses.
@@ -249,8 +292,9 @@ impl Client {
             if let Some(known) = known {
                 self.shared.records.pools.report(known, service);
             }
-            if let Some(count) = counts.iter().find(|count| count.name == service.name) {
-                service.add(count);
+            // The counters are those of the process: a service at several servers has them once.
+            if let Some(place) = counts.iter().position(|count| count.name == service.name) {
+                service.add(&counts.swap_remove(place));
             }
         }
         session.settle();
@@ -308,20 +352,26 @@ impl Daemon for Client {
             let shared = &self.shared;
             let ledger = &self.ledger;
             let mut sessions = survey::sessions(self.workers.handles(), ledger).await;
-            let counts = owner::counts(self.workers.handles()).await;
+            let mut counts = owner::counts(self.workers.handles()).await;
             let config = shared.config.load_full();
             let mut current = Vec::new();
-            for uplink in shared.uplinks.iter() {
+            for uplink in shared.uplinks.all().iter() {
                 let of = uplink.session();
                 let known = sessions.remove(&of.id);
                 let session =
                     known.unwrap_or_else(|| survey::without_links(&of, &sessions, ledger));
-                current.push(self.session_status(&config, uplink, session, &counts));
+                let is_first = current.is_empty();
+                current.push(self.session_status(
+                    &config,
+                    (uplink, is_first),
+                    session,
+                    &mut counts,
+                ));
             }
             Status {
                 role: self.role(),
                 name: config.name.clone(),
-                servers: config.servers.iter().map(|path| path.endpoint.to_string()).collect(),
+                servers: config.paths().map(|path| path.endpoint.to_string()).collect(),
                 pins: config.pins(),
                 uptime_seconds: self.started.elapsed().as_secs(),
                 state: DaemonState::Running.into(),
@@ -390,7 +440,7 @@ impl Connector for Client {
                 let peer = shared.visits.peer(&service);
                 return connect::visit(&shared.uplinks, handles, &peer, socket).await;
             }
-            connect::connect(shared.uplinks.preferred(), handles, target, socket).await
+            connect::connect(&shared.uplinks.preferred(), handles, target, socket).await
         })
     }
 }
@@ -419,11 +469,11 @@ impl Serving for Client {
         let config = self.shared.config.load();
         let count = |n: usize, word| term::count(u64::try_from(n).unwrap_or(u64::MAX), word);
         format!(
-            "client {} has {} and {} at server {}",
+            "client {} has {} and {} at {}",
             config.name,
             count(config.services.len(), "service"),
             count(config.forwards.len(), "forward"),
-            self.shared.uplinks.preferred().session().name
+            self.server_names()
         )
     }
 
@@ -462,9 +512,9 @@ impl Serving for Client {
     fn drain(&self) -> SendFuture<'_, ()> {
         Box::pin(async {
             self.shared.leaving.store(true, Ordering::SeqCst);
-            self.shared.uplinks.iter().for_each(|uplink| uplink.leave());
+            self.shared.uplinks.all().iter().for_each(|uplink| uplink.leave());
             self.shared.forwards.close_all(self.workers.handles()).await;
-            for uplink in self.shared.uplinks.iter() {
+            for uplink in self.shared.uplinks.all().iter() {
                 register::withdraw(self.workers.handles(), &self.shared, uplink).await;
             }
             // A link between two clients is a stream here while it exists.
@@ -480,21 +530,42 @@ impl Serving for Client {
         Box::pin(async move {
             // The server treats the links of both processes as links of one process, and applies
             // the set of services of the higher generation.
-            let generations = self.shared.uplinks.iter().map(|uplink| uplink.generation());
+            let all = self.shared.uplinks.all();
+            let generations = all.iter().map(|uplink| uplink.generation());
             let mut generation = generations.max().unwrap_or_default() + handover::ROOM;
             if again {
                 // The processes that have terminated used other generations.
                 generation += handover::REST * (1 + self.again.fetch_add(1, Ordering::Relaxed));
             }
-            let state = HandoverState { instance: self.shared.instance, generation };
+            let policy = self.shared.config.load().policy;
+            let mut charged = all.iter().filter(|uplink| uplink.is_in_charge());
+            let in_charge = charged.next().filter(|_| policy.is_single());
+            let in_charge = in_charge.filter(|_| all.len() > 1);
+            let in_charge = in_charge.map(|uplink| uplink.label().as_str().to_owned());
+            let instance = self.shared.instance;
+            let state = HandoverState { instance, generation, in_charge };
             Some(state.to_string())
         })
     }
 
     fn takes_over(&self) -> SendFuture<'_, ()> {
         Box::pin(async {
-            for uplink in self.shared.uplinks.iter() {
-                uplink.published.answered(uplink.generation()).await;
+            // A server that is away must not hold up the former process, which serves the others.
+            loop {
+                let all = self.shared.uplinks.all();
+                let has_answered = |uplink: &&Arc<Uplink>| {
+                    uplink.is_in_charge() && uplink.published.has_answered(uplink.generation())
+                };
+                if all.iter().any(|uplink| has_answered(&uplink)) {
+                    break;
+                }
+                tokio::time::sleep(TAKEN_OVER).await;
+            }
+            for uplink in self.shared.uplinks.all().iter() {
+                if uplink.is_in_charge() && uplink.session().live() > 0 {
+                    let answered = uplink.published.answered(uplink.generation());
+                    let _ = tokio::time::timeout(ANSWER, answered).await;
+                }
             }
         })
     }
@@ -505,7 +576,7 @@ impl Serving for Client {
             self.shared.forwards.close_all(self.workers.handles()).await;
             // Visitors arrive over the links of this process until the next process has links.
             successor.await;
-            for uplink in self.shared.uplinks.iter() {
+            for uplink in self.shared.uplinks.all().iter() {
                 uplink.retire(self.workers.handles()).await;
             }
             // A link between two clients is a stream here while it exists, used or not.

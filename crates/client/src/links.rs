@@ -3,12 +3,12 @@
 
 use std::fmt;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use config::ClientConfig;
+use config::{ClientConfig, ServerPaths};
 use link::Retry;
 use proto::LinkConfig;
 use proto::greeting::{Identity, Name, Token};
@@ -29,6 +29,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Links that were made together.
 pub(super) struct Links {
     pub(super) session: Arc<Session>,
+    /// The settings.
+    pub(super) plan: Plan,
+    /// The number of links that were begun.
+    begun: AtomicUsize,
     /// No more links are made; live links continue.
     pub(super) leaving: Arc<AtomicBool>,
     /// Other links have replaced these links. Messages of the server to retired links concern only
@@ -55,6 +59,8 @@ impl fmt::Debug for Links {
 
 /// The checked settings of links.
 pub(super) struct Plan {
+    /// The name of the server for people.
+    label: String,
     pub(super) ways: Vec<Way>,
     pub(super) name: Name,
     pub(super) identity: Identity,
@@ -64,18 +70,20 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Checks the settings of `config`, and reads certificates and pins.
+    /// Checks the settings of the links to one server of `config`, and reads certificates and pins.
     pub(super) fn new(
         config: &ClientConfig,
+        server: &ServerPaths,
         link: LinkConfig,
         workers: usize,
     ) -> anyhow::Result<Self> {
         let ways: anyhow::Result<Vec<Way>> =
-            config.servers.iter().map(|path| Way::new(path, &config.common)).collect();
+            server.paths.iter().map(|path| Way::new(path, &config.common)).collect();
         Ok(Self {
+            label: server.label(),
             ways: ways?,
             name: Name::new(&config.name).context("name")?,
-            identity: match &config.token {
+            identity: match server.token.as_ref().or(config.token.as_ref()) {
                 Some(token) => {
                     let token = Token::new(token.secret.reveal()).context("token")?;
                     if config.introduce {
@@ -92,8 +100,8 @@ impl Plan {
         })
     }
 
-    /// The server's host, as configured.
-    pub(super) fn server(&self) -> &str {
+    /// The server's host, as configured. The public addresses of services have this host.
+    pub(super) fn host(&self) -> &str {
         self.ways.first().map_or("", Way::host)
     }
 }
@@ -101,9 +109,11 @@ impl Plan {
 impl Links {
     /// Makes a set without links. Attempts to make its links are repeated until they succeed,
     /// unless the set is on trial.
-    pub(super) fn of(plan: &Plan, workers: usize) -> Arc<Self> {
+    pub(super) fn of(plan: Plan, workers: usize) -> Arc<Self> {
         Arc::new(Self {
-            session: Session::new(plan.server(), workers),
+            session: Session::new(&plan.label, workers),
+            plan,
+            begun: AtomicUsize::new(0),
             leaving: Arc::default(),
             retired: AtomicBool::new(false),
             keepers: Mutex::default(),
@@ -111,10 +121,22 @@ impl Links {
         })
     }
 
+    /// Raises the number of links that were begun to `count`, at most the configured number. Returns
+    /// the numbers of the links to begin.
+    pub(super) fn begin(&self, count: usize) -> std::ops::Range<usize> {
+        let count = count.min(self.plan.count);
+        self.begun.fetch_max(count, Ordering::Relaxed)..count
+    }
+
     /// Puts the set on trial: the first failure ends the trial, because the old links still work.
     /// To be called before the links are made.
     pub(super) fn on_trial(&self) {
         self.trial.send_replace(Trial::UnderWay);
+    }
+
+    /// Whether the set is on trial.
+    pub(super) fn are_on_trial(&self) -> bool {
+        !matches!(*self.trial.borrow(), Trial::None)
     }
 
     /// Records why a link could not be made. False when the set is not on trial, so the caller logs
@@ -196,6 +218,14 @@ impl Links {
     /// Whether other links have replaced these links.
     pub(super) fn are_retired(&self) -> bool {
         self.retired.load(Ordering::Relaxed)
+    }
+
+    /// Ends the attempts to make links that have never had a carrier, if none of the links has
+    /// streams: a retired link that is live ends with its last stream.
+    pub(super) fn give_up_waiting(&self) {
+        if !self.session.has_links() {
+            self.give_up();
+        }
     }
 
     /// Ends these links and the attempts to make them.

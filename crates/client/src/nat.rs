@@ -51,7 +51,7 @@ impl NatProbe for Client {
                     session.name
                 );
             }
-            let servers = stun::of(uplink, &config, LOOKUPS).await;
+            let servers = stun::of(&uplink, &config, LOOKUPS).await;
             ensure!(!servers.is_empty(), "no name of a STUN server could be looked up");
             let settings = direct::settings(&config);
             let router = async {

@@ -27,7 +27,7 @@ use super::services::service;
 use super::shared::ClientShared;
 use super::trouble::Trouble;
 use super::uplink::Uplink;
-use node::session::{Handle, Worker};
+use node::session::{Handle, Worker, note_stall};
 use peer::visit::VisitKey;
 use targets::{Introduction, Local, trial};
 
@@ -70,7 +70,8 @@ impl ClientOwner {
     /// Finds a service of the configuration in force that the server's visitors reach. A private
     /// service is not among them.
     fn service(&self, name: &str) -> Option<Rc<Local>> {
-        service(&self.worker, &self.shared, name).filter(|local| !local.is_private)
+        let found = service(&self.worker, &self.shared, name).filter(|local| !local.is_private);
+        found.filter(|_| self.uplink.may_reach(&self.shared.config, name))
     }
 
     /// Tests the targets of a service for the server. A server causes no more connections than a
@@ -80,6 +81,9 @@ impl ClientOwner {
         let mut services = config.services.iter();
         let is_it =
             |service: &&config::Service| service.name == name.as_str() && service.private.is_none();
+        if !self.uplink.may_reach(&self.shared.config, name.as_str()) {
+            return refuse_stream(&*inlet, None, ResetCode::Unknown);
+        }
         let Some(service) = services.find(is_it).cloned() else {
             return refuse_stream(&*inlet, None, ResetCode::Unknown);
         };
@@ -217,6 +221,9 @@ impl Owner for ClientOwner {
             Target::Measure(Measure::Echo) => return probes::serve_echo(inlet),
             Target::Measure(Measure::Target { service }) => return self.test(service, inlet),
             Target::Private { client, service } => {
+                if !self.uplink.may_reach(&self.shared.config, service.as_str()) {
+                    return refuse_stream(&*inlet, None, ResetCode::Unknown);
+                }
                 let (visitor, service) = (client.clone(), service.clone());
                 let whose = VisitKey { visitor, service };
                 return self.shared.host.take(&self.worker, &self.shared.home(), whose, inlet);
@@ -267,12 +274,13 @@ impl Owner for ClientOwner {
             ControlMessage::Registered(registered) => {
                 self.uplink.places.note(&registered);
                 let config = self.shared.config.load();
-                let services = config.services.iter();
+                let services = self.uplink.services(&config).into_iter();
                 let all: HashMap<_, _> = services
                     .map(|service| (service.name.as_str(), service.asks_for_passwords()))
                     .collect();
                 let ours = |name: &str| all.get(name).copied();
-                self.uplink.published.apply(&registered, &self.links.session.name, ours);
+                let server = (&*self.links.session.name, self.links.plan.host());
+                self.uplink.published.apply(&registered, server, ours);
             }
             // Only servers accept registrations and invitations; signals are for links between
             // clients.
@@ -293,9 +301,11 @@ impl Owner for ClientOwner {
             link.serial(),
             answers,
         );
+        self.shared.uplinks.stirred.notify_one();
     }
 
     fn changed(&self, link: &Link, state: State) {
+        let _stirs = Stirs(&self.shared);
         let (worker, session, serial) = (&self.worker, &self.links.session, link.serial());
         match state {
             State::Live => worker.state.set_live(worker.index, session, serial, true),
@@ -310,6 +320,7 @@ impl Owner for ClientOwner {
                 );
                 self.tell(serial, LinkState::Stalled, None);
                 worker.state.set_live(worker.index, session, serial, false);
+                note_stall(worker, session, serial);
             }
             State::GoingAway => {
                 self.tell(serial, LinkState::GoingAway, None);
@@ -321,6 +332,15 @@ impl Owner for ClientOwner {
                 worker.state.remove_link(worker.index, session, serial);
             }
         }
+    }
+}
+
+/// Tells the task that decides about servers, on drop, that a link has changed.
+struct Stirs<'a>(&'a ClientShared);
+
+impl Drop for Stirs<'_> {
+    fn drop(&mut self) {
+        self.0.uplinks.stirred.notify_one();
     }
 }
 

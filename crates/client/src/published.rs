@@ -124,13 +124,13 @@ impl Published {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies the answer of `server` to a registration, and logs the differences. `ours`: whether
-    /// visitors of the service of this name need a password; `None` where this client has no such
-    /// service. Entries of other names would never be removed.
+    /// Applies the answer of `server` to a registration, and logs the differences. Visitors reach the
+    /// server at `host`. `ours`: whether visitors of the service of this name need a password;
+    /// `None` where this client has no such service. Entries of other names would never be removed.
     pub(super) fn apply(
         &self,
         registered: &Registered,
-        server: &str,
+        (server, host): (&str, &str),
         ours: impl Fn(&str) -> Option<bool>,
     ) {
         let mut known = self.known();
@@ -142,7 +142,7 @@ impl Published {
             let at = match outcome {
                 // Only private services have no address.
                 Ok(at) if at.is_empty() => Ok(vec![status::PRIVATE.to_owned()]),
-                Ok(at) => Ok(at.iter().map(|address| reachable(address, server)).collect()),
+                Ok(at) => Ok(at.iter().map(|address| reachable(address, host)).collect()),
                 Err(error) => Err(Reason::of(error)),
             };
             let refused = refused.iter();
@@ -164,6 +164,11 @@ impl Published {
         drop(self.answered.subscribe().wait_for(|latest| *latest >= generation).await);
     }
 
+    /// Whether the server has answered the registration of this generation, or a later one.
+    pub(super) fn has_answered(&self, generation: u64) -> bool {
+        *self.answered.borrow() >= generation
+    }
+
     /// The answer of the server about a service. `None` before the answer.
     pub(super) fn outcome(&self, service: &str) -> Option<Outcome> {
         self.known().services.get(service).cloned()
@@ -175,12 +180,12 @@ impl Published {
     }
 
     /// Forgets the services at `server` that are not in `services`.
-    pub(super) fn forget_others(&self, services: &[config::Service], server: &str) {
+    pub(super) fn forget_others(&self, services: &[&config::Service], server: &str) {
         let known = &mut *self.known();
         known.services.retain(|name, outcome| {
             let stays = services.iter().any(|service| service.name == *name);
             if !stays && outcome.at.is_ok() {
-                tracing::info!("service {name} is published no more");
+                tracing::info!(server, "service {name} is published no more at {server}");
                 known.events.tell(|| Changed::withdrawn(server, name));
             }
             stays
@@ -225,7 +230,7 @@ impl Published {
     /// entry for each refused address. `live`: a link carries visitors.
     pub(super) fn services(
         &self,
-        services: &[config::Service],
+        services: &[&config::Service],
         live: bool,
     ) -> Vec<status::Service> {
         let reached = self.reached(live);
@@ -256,10 +261,10 @@ impl Published {
 }
 
 /// A public address as a visitor writes it: `tcp://:10022` gets the server's host.
-fn reachable(address: &str, server: &str) -> String {
+fn reachable(address: &str, host: &str) -> String {
     match address.split_once("://:") {
-        Some((scheme, port)) if server.contains(':') => format!("{scheme}://[{server}]:{port}"),
-        Some((scheme, port)) => format!("{scheme}://{server}:{port}"),
+        Some((scheme, port)) if host.contains(':') => format!("{scheme}://[{host}]:{port}"),
+        Some((scheme, port)) => format!("{scheme}://{host}:{port}"),
         None => address.to_owned(),
     }
 }
@@ -278,7 +283,7 @@ mod tests {
         let result = |name: &str| ServiceResult::whole(Name::new(name).unwrap(), Ok(Vec::new()));
         for generation in 1..=100 {
             let results = vec![result("web"), result(&format!("x{generation}"))];
-            published.apply(&Registered { generation, results }, "server", |name| {
+            published.apply(&Registered { generation, results }, ("server", "server"), |name| {
                 (name == "web").then_some(false)
             });
         }
@@ -311,8 +316,9 @@ mod tests {
                 .map(|at| RefusedAddress { address: (*at).to_owned(), error: error(code) });
             let outcome = if up.is_empty() { Err(error(code)) } else { Ok(up) };
             let results = vec![ServiceResult { refused: refused.collect(), name, outcome }];
-            published.apply(&Registered { generation, results }, "server", |_| Some(false));
-            let shown = published.services(&services, true).into_iter();
+            published
+                .apply(&Registered { generation, results }, ("server", "server"), |_| Some(false));
+            let shown = published.services(&services.iter().collect::<Vec<_>>(), true).into_iter();
             shown.map(|one| format!("{} {}", one.address, one.state)).collect::<Vec<_>>()
         };
         let shown = apply(1, &[http], &[https], ServiceErrorCode::Limit);
@@ -339,8 +345,8 @@ mod tests {
             let outcome = Err(ServiceError { code, text: "later".to_owned() });
             let results = vec![ServiceResult::whole(Name::new("web").unwrap(), outcome)];
             let registered = Registered { generation: 1, results };
-            published.apply(&registered, "server", |_| Some(false));
-            published.services(&services, true).remove(0).state
+            published.apply(&registered, ("server", "server"), |_| Some(false));
+            published.services(&services.iter().collect::<Vec<_>>(), true).remove(0).state
         };
         let waiting = apply(ServiceErrorCode::Waits);
         assert_eq!((waiting.state(), &*waiting.to_string()), (ServiceState::Waiting, "later"));

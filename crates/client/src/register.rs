@@ -49,12 +49,12 @@ pub(super) fn register(link: &Link, shared: &ClientShared, uplink: &Uplink) {
         Vec::new()
     } else {
         let (config, server) = (shared.config.load(), &uplink.session().name);
+        let own = uplink.services(&config);
         let refuse = |service: &&config::Service, why| {
             uplink.published.refuse(&service.name, why, server);
         };
-        let (asked, refused): (Vec<_>, Vec<_>) = config
-            .services
-            .iter()
+        let (asked, refused): (Vec<_>, Vec<_>) = own
+            .into_iter()
             .partition(|service| restricts || config.terms_of(service).visitors.are_all());
         refused.iter().for_each(|service| refuse(service, TOO_OLD));
         let knows_private = link.features().have(Features::PRIVATE);
@@ -110,9 +110,8 @@ pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
         if shared.leaving.load(Ordering::Relaxed) {
             return;
         }
-        let session = shared.uplink().session();
-        shared.forwards.try_again(&handles, &session).await;
-        for uplink in shared.uplinks.iter() {
+        shared.forwards.try_again(&handles, &shared.uplinks).await;
+        for uplink in shared.uplinks.all().iter() {
             if uplink.published.waits_for_more() {
                 anew(&handles, &shared, uplink).await;
             }

@@ -5,38 +5,17 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
-use config::{Change, ClientConfig, Forward, Kept, Lists, Service, Trust};
+use anyhow::Context;
+use config::{ClientConfig, Forward, Kept, Lists, Service, Trust};
 use ops::{Foreseen, Loaded, Published, Reloaded, WrongConfig, shown};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
-use super::links::{Links, Plan};
-use super::uplink::Uplink;
-use super::{Client, keeping, register};
-use node::{limits, memory};
+use super::{Client, register};
+use node::limits;
 use peer::material;
 use targets::lead_flows;
-
-/// Gives up new links on drop, unless they are in use. The drop also covers a reload that was
-/// cancelled.
-struct Untried(Option<Arc<Links>>);
-
-impl Untried {
-    fn succeeded(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Untried {
-    fn drop(&mut self) {
-        if let Some(links) = &self.0 {
-            links.give_up();
-        }
-    }
-}
 
 /// The longest wait for the server's answer to a registration.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -128,24 +107,15 @@ impl Client {
         let differs = running.differs(&new);
         let new = new.reloaded(&running);
         // The steps that can fail come first: addresses, then links.
-        let uplink = shared.uplinks.preferred();
-        let session = uplink.session();
         let materials = read_materials(&new).await?;
-        let forwards = shared.forwards.bind(&new.forwards, self.count, &session).await?;
-        let links = if differs.iter().any(|changed| changed.change == Change::Reconnect) {
-            Some(self.other_links(&new, uplink).await?)
-        } else {
-            None
-        };
+        let forwards = shared.forwards.bind(&new.forwards, self.count, &shared.uplinks).await?;
+        let change = self.other_servers(&running, &new, &differs).await?;
         shared.materials.replace(materials);
         shared.config.store(Arc::new(new.clone()));
         limits::set_client(&new.limits);
         shared.records.follow(new.services.iter());
-        if let Some(links) = links {
-            uplink.replace(links, handles, &shared.leaving).await;
-        }
-        let session = uplink.session();
-        let failed = shared.forwards.follow(forwards, handles, self.count, &session).await;
+        self.use_servers(change).await;
+        let failed = shared.forwards.follow(forwards, handles, self.count, &shared.uplinks).await;
         if !failed.is_empty() {
             // The forwards that failed are left out of the configuration in force, so the next
             // reload retries them.
@@ -174,8 +144,10 @@ impl Client {
         reloaded.failed.extend(waiting.map(|(f, why)| format!("forward {}: {why}", f.listen)));
         let registers = ["services", "allow_from", "deny_from"];
         if differs.iter().any(|changed| registers.contains(&changed.key)) {
-            for uplink in shared.uplinks.iter() {
-                uplink.published.forget_others(&now.services, &uplink.session().name);
+            for uplink in shared.uplinks.all().iter() {
+                let own = uplink.services(&now);
+                uplink.published.forget_others(&own, &uplink.session().name);
+                uplink.note_services(&now);
             }
             let is_there = |name: &str| now.services.iter().any(|service| service.name == name);
             shared.records.retain(is_there);
@@ -185,11 +157,15 @@ impl Client {
                 // A worker that has stopped has no flows.
                 let _ = handle.call(move |worker| lead_flows(worker, now.services.iter())).await;
             }
-            for uplink in shared.uplinks.iter() {
-                let generation = register::anew(handles, shared, uplink).await;
+            let mut asked = Vec::new();
+            for uplink in shared.uplinks.all().iter() {
+                asked.push((Arc::clone(uplink), register::anew(handles, shared, uplink).await));
+            }
+            let until = Instant::now() + ANSWER;
+            for (uplink, generation) in asked {
                 if uplink.session().live() > 0 {
                     // A server that does not answer in time leaves the services without an outcome.
-                    let _ = timeout(ANSWER, uplink.published.answered(generation)).await;
+                    let _ = timeout_at(until, uplink.published.answered(generation)).await;
                 }
             }
         }
@@ -207,6 +183,7 @@ impl Client {
         named: Option<&[Service]>,
         to: &mut Reloaded,
     ) {
+        let is_alone = self.shared.uplinks.all().len() == 1;
         let is_named = |name: &str| named.map(|all| all.iter().any(|service| service.name == name));
         for service in &now.services {
             let is_named = is_named(&service.name);
@@ -216,22 +193,28 @@ impl Client {
             let is_same = is_named.is_none()
                 && before.services.iter().any(|other| is_same_service(other, service));
             let name = &service.name;
-            let Some(outcome) = self.shared.uplinks.preferred().published.outcome(name) else {
-                to.applied.push(format!(
-                    "{name}: the server has not answered yet; `tunnel status` shows its answer"
-                ));
-                continue;
-            };
-            if let Ok(at) = &outcome.at
-                && !is_same
-            {
-                let until = service.until.map(|until| format!(", until {until}"));
-                let at: Vec<_> = at.iter().map(|at| now.url(service, at)).collect();
-                let line = format!("{name} -> {}{}", at.join(", "), until.unwrap_or_default());
-                to.applied.push(line);
-                to.published.push(Published { name: name.clone(), addresses: at });
+            for uplink in self.servers_of(service) {
+                let server = uplink.session().name.clone();
+                let at_server =
+                    if is_alone { String::new() } else { format!(" at server {server}") };
+                let Some(outcome) = uplink.published.outcome(name) else {
+                    to.applied.push(format!(
+                        "{name}: the server has not answered yet{at_server}; `tunnel status` shows \
+                         its answer"
+                    ));
+                    continue;
+                };
+                if let Ok(at) = &outcome.at
+                    && !is_same
+                {
+                    let until = service.until.map(|until| format!(", until {until}"));
+                    let at: Vec<_> = at.iter().map(|at| now.url(service, at)).collect();
+                    let line = format!("{name} -> {}{}", at.join(", "), until.unwrap_or_default());
+                    to.applied.push(line);
+                    to.published.push(Published { name: name.clone(), addresses: at });
+                }
+                to.failed.extend(outcome.failures(name));
             }
-            to.failed.extend(outcome.failures(name));
         }
         let gone = |name: &String| now.services.iter().all(|service| service.name != *name);
         let names = before.services.iter().map(|service| &service.name).filter(|name| gone(name));
@@ -242,10 +225,16 @@ impl Client {
     /// the server refuses are dropped again, and the entries that they had replaced are restored.
     pub(super) async fn change_lists(&self, change: Kept) -> anyhow::Result<Reloaded> {
         let running = ClientConfig::clone(&self.shared.config.load());
+        if let Some(bad) = running.names_no_server(&change.lists) {
+            return Err(WrongConfig::one(bad.line()).into());
+        }
         let mut reloaded = self.change_from(&running, &change).await?;
-        let published = &self.shared.uplinks.preferred().published;
+        // A service that one of several servers publishes is not refused.
         let is_refused = |service: &Service| {
-            published.outcome(&service.name).is_some_and(|outcome| outcome.at.is_err())
+            let of = self.servers_of(service);
+            let outcomes: Vec<_> =
+                of.iter().filter_map(|uplink| uplink.published.outcome(&service.name)).collect();
+            !outcomes.is_empty() && outcomes.iter().all(|outcome| outcome.at.is_err())
         };
         let (refused, taken): (Vec<_>, Vec<_>) =
             change.lists.services.iter().cloned().partition(is_refused);
@@ -310,50 +299,10 @@ impl Client {
         self.apply(new.map_err(|bad| WrongConfig::one(bad.line()))?).await
     }
 
-    /// Makes new links, which read their certificates again. The new certificates of visits are
-    /// used for their new links, and visits whose certificate is no longer valid end.
-    pub(super) async fn renew_certificates(&self) -> anyhow::Result<()> {
-        let shared = &self.shared;
-        let uplink = shared.uplinks.preferred();
-        let materials = read_materials(&shared.config.load()).await?;
-        shared.materials.replace(materials);
-        shared.host.review(&shared.home(), self.workers.handles()).await;
-        let links = self.other_links(&shared.config.load_full(), uplink).await?;
-        uplink.replace(links, self.workers.handles(), &shared.leaving).await;
-        shared.forwards.lead_to(&uplink.session()).await;
-        Ok(())
-    }
-
-    /// Makes links with this configuration. If there are links now, one of the new links must
-    /// become live first. Links that only wait for a carrier count as well, because they may resume
-    /// and have streams.
-    async fn other_links(
-        &self,
-        config: &ClientConfig,
-        uplink: &Arc<Uplink>,
-    ) -> anyhow::Result<Arc<Links>> {
-        let (handles, link) = (self.workers.handles(), memory::link_config(&config.common));
-        let plan = Plan::new(config, link, handles.len())?;
-        let links = Links::of(&plan, handles.len());
-        let untried = Untried(Some(Arc::clone(&links)));
-        let is_needed = uplink.session().has_links();
-        if is_needed {
-            links.on_trial();
-        }
-        keeping::start(&links, handles, &self.shared, (uplink, plan)).await?;
-        if is_needed && let Err(why) = links.come_alive().await {
-            bail!("there is no connection with what has changed: {why}");
-        }
-        // This code and the drain each set their own value first and then check the other's value.
-        ensure!(!self.shared.leaving.load(Ordering::SeqCst), "it is stopping");
-        untried.succeeded();
-        Ok(links)
-    }
-
     /// The certificate and key files that are read in addition to the configuration.
     pub(super) fn certificate_files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
-        for path in &self.shared.config.load().servers {
+        for path in self.shared.config.load().paths() {
             if let Trust::Ca(ca) = &path.trust {
                 files.push(ca.clone());
             }

@@ -23,7 +23,7 @@ struct Services {
 
 impl Services {
     fn new(worker: &Worker, shared: &ClientShared, of: Arc<ClientConfig>) -> Self {
-        let is_direct = of.servers.iter().all(|path| path.proxy.is_none());
+        let is_direct = of.paths().all(|path| path.proxy.is_none());
         let local = |service: &config::Service| {
             let terms = of.terms_of(service);
             let local = Local::new(worker, &shared.records, service, terms, is_direct);

@@ -38,6 +38,8 @@ pub(crate) struct ClientShared {
     pub(crate) records: Records,
     /// This process is stopping: it publishes nothing and begins no link.
     pub(crate) leaving: AtomicBool,
+    /// This process replaces another, whose server in charge it knows.
+    pub(crate) continues: bool,
     /// The random id of this process.
     pub(crate) instance: InstanceId,
     /// The number of the next link.
@@ -68,8 +70,8 @@ impl ClientShared {
         self.leaving.load(Ordering::Relaxed)
     }
 
-    /// The server of forwards and commands.
-    pub(crate) fn uplink(&self) -> &Arc<Uplink> {
+    /// The server of visits and commands.
+    pub(crate) fn uplink(&self) -> Arc<Uplink> {
         self.uplinks.preferred()
     }
 }

@@ -27,7 +27,7 @@ impl Client {
     /// resolved are left out.
     pub async fn stun_servers(&self) -> Vec<SocketAddr> {
         let config = self.shared.config.load_full();
-        of(self.shared.uplinks.preferred(), &config, LOOKUPS).await
+        of(&self.shared.uplinks.preferred(), &config, LOOKUPS).await
     }
 }
 
@@ -36,7 +36,7 @@ impl Client {
 pub(crate) async fn of(uplink: &Uplink, config: &ClientConfig, limit: Duration) -> Vec<SocketAddr> {
     let announced = uplink.stun();
     let mut hosts: Vec<(String, Vec<u16>)> = Vec::new();
-    for path in &config.servers {
+    for path in config.paths() {
         let host = path.endpoint.host.to_string();
         if !announced.0.is_empty() && !hosts.iter().any(|(known, _)| *known == host) {
             hosts.push((host, announced.0.clone()));

@@ -92,10 +92,10 @@ pub use model::{
     ClientConfig, ClientGrant, Common, Congestion, DatagramCheck, Demand, DialOptions, Exit, Field,
     Files, FlowLimits, FormerLimits, Forward, Http, HttpAuth, Kcp, KcpCongestion, KcpFec,
     KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp, P2p, P2pWebrtc, Pages,
-    Path, PeerPath, PeerTls, Private, Proof, ProxyConfig, ProxyProtocol, Public, Quic,
-    RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig, ServerTls, ServerWebrtc, Service,
-    Spread, StunAddress, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit,
-    VisitRight, VisitRights, Visitor, VisitorLists, WebOrigin, Weighted,
+    Path, PeerPath, PeerTls, Policy, Private, Proof, ProxyConfig, ProxyProtocol, Public, Quic,
+    RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig, ServerPaths, ServerTls,
+    ServerWebrtc, Service, Spread, StunAddress, TargetTls, TlsRoutes, TlsVersion, Token, Trust,
+    UserFile, Visit, VisitRight, VisitRights, Visitor, VisitorLists, WebOrigin, Weighted,
 };
 pub use moment::Moment;
 pub use names::{NameKind, is_own_name, own_label};

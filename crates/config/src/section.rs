@@ -235,6 +235,11 @@ impl Item {
     /// without `=` is the target, and `alone` is then the value of `left`; without `alone` it is
     /// left unchanged.
     pub(crate) fn long(self, left: &str, alone: Option<&str>) -> Self {
+        self.pair([left, "target"], alone)
+    }
+
+    /// As [`Self::long`], with another key for the right side.
+    pub(crate) fn pair(self, [left, right]: [&str; 2], alone: Option<&str>) -> Self {
         let Kind::Scalar { text, .. } = &self.node.kind else { return self };
         let whole = alone.filter(|_| !self.node.is_null()).map(|alone| (alone, text.as_str()));
         let Some((first, target)) = text.split_once('=').or(whole) else { return self };
@@ -246,7 +251,7 @@ impl Item {
         };
         let entry =
             |key: &str, value: &str| Entry { key: key.to_owned(), at, value: part(value.trim()) };
-        let entries = vec![entry(left, first), entry("target", target)];
+        let entries = vec![entry(left, first), entry(right, target)];
         Self { node: Node::new(Kind::Map(entries), at), path: self.path }
     }
 

@@ -135,7 +135,7 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("tcp_keepalive"), span(terms.timeouts.keepalive));
     put(key("dscp"), terms.dscp.number().to_string());
     put("server: listen[].dscp".into(), server.listen[0].dscp.number().to_string());
-    put("client: servers[].dscp".into(), client.servers[0].dial.dscp.number().to_string());
+    put("client: servers[].dscp".into(), client.servers[0].paths[0].dial.dscp.number().to_string());
     put(key("timeouts.dial"), span(terms.timeouts.dial));
     put(key("timeouts.idle"), span(terms.timeouts.idle));
     put(key("timeouts.idle_up"), span(terms.timeouts.idle_up));
@@ -148,7 +148,7 @@ fn defaults() -> BTreeMap<String, String> {
     let health = entry.service.health.as_ref().expect("a map without keys has the defaults");
     put(key("health.interval"), health.interval.to_string());
     put(key("health.timeout"), health.timeout.to_string());
-    let tls = &client.servers[0];
+    let tls = &client.servers[0].paths[0];
     for key in ["client: tls", "client: servers[].tls", "server: auth.http.tls"] {
         put(format!("{key}.min_version"), tls.min_version.to_string());
     }

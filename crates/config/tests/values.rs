@@ -46,8 +46,8 @@ fn variables_expand_anywhere_in_a_value_and_a_doubled_dollar_does_not() {
     let text = "servers: 'tls://${HOST}:7${EMPTY}000'\nname: a\ntoken: ${TOKEN}\n\
                 tls: {ca: '$${HOST}/${HOST}$$x'}\nservices: []\n";
     let config = client(text).unwrap();
-    assert_eq!(config.servers[0].endpoint.to_string(), "tls://example.com:7000");
-    assert_eq!(config.servers[0].trust, Trust::Ca("${HOST}/example.com$$x".into()));
+    assert_eq!(config.servers[0].paths[0].endpoint.to_string(), "tls://example.com:7000");
+    assert_eq!(config.servers[0].paths[0].trust, Trust::Ca("${HOST}/example.com$$x".into()));
     let token = config.token.unwrap();
     assert_eq!(token.secret.reveal(), OLD);
     assert_eq!(token.file, None);
@@ -139,7 +139,7 @@ fn a_path_has_tls_and_sni_of_its_own_or_those_of_the_top() {
          - {{url: tls://d, tls: {{ca: d.crt, cert: x.crt, key: x.key}}}}\n\
          name: a\ntoken: {OLD}\ntls: {{pin: ['{PIN}'], cert: top.crt, key: top.key}}\nservices: []\n"
     );
-    let paths = client(&text).unwrap().servers;
+    let paths = client(&text).unwrap().servers.remove(0).paths;
     let row = |i: usize| {
         let p = &paths[i];
         let cert = p.identity.as_ref().map(|pair| pair.cert.to_str().unwrap());
@@ -163,7 +163,7 @@ fn tls_1_2_is_for_a_proxy_in_front_of_a_web_socket_alone() {
     let oldest = |servers: &str, top: &str| {
         let loaded = read(servers, top).unwrap();
         let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
-        let paths = loaded.config.servers.into_iter();
+        let paths = loaded.config.servers.into_iter().flat_map(|server| server.paths);
         (paths.map(|path| path.min_version).collect::<Vec<_>>(), warnings)
     };
     let old = "{ min_version: '1.2' }";
@@ -197,7 +197,7 @@ fn a_quic_path_goes_past_proxies_of_the_environment_and_has_no_headers() {
     let sources = Sources { env: &env, read: &|_| Err("no file".into()) };
     let loaded = load_client(file, &ClientFlags::default(), &sources).unwrap();
     assert_eq!(loaded.warnings, []);
-    let [over_tls, over_quic] = &loaded.config.servers[..] else { panic!("two paths") };
+    let [over_tls, over_quic] = &loaded.config.servers[0].paths[..] else { panic!("two paths") };
     assert!(over_tls.proxy.is_some() && over_quic.proxy.is_none());
     assert!(over_quic.headers.is_empty());
     assert_eq!(over_quic.trust, Trust::Ca("c".into()));

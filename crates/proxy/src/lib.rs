@@ -79,8 +79,8 @@ pub async fn start(config: ProxyConfig, source: ConfigSource) -> anyhow::Result<
     // All listeners are bound before anything is accepted, so that the user learns first of a port
     // in use.
     let entries = Openings::default();
-    let session_of = |_: &ListenerEntry| Arc::clone(&session);
-    let bound = entries.bind(&ListenerEntry::all(&config.proxies), count, session_of).await?;
+    let sessions_of = |_: &ListenerEntry| vec![Arc::clone(&session)];
+    let bound = entries.bind(&ListenerEntry::all(&config.proxies), count, sessions_of).await?;
     let budget = ProcessBudget::new(budget(&config.common));
     let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
         .context("starting workers")?;
@@ -102,7 +102,7 @@ pub async fn start(config: ProxyConfig, source: ConfigSource) -> anyhow::Result<
         };
         handle.call(start).await?;
     }
-    let failed = shared.entries.follow(bound, workers.handles(), count, session_of).await;
+    let failed = shared.entries.follow(bound, workers.handles(), count, sessions_of).await;
     if let Some((entry, why)) = failed.into_iter().next() {
         return Err(why).with_context(|| format!("proxy {}", entry.service.name));
     }
@@ -124,8 +124,8 @@ async fn insist(shared: Arc<ProxyShared>, handles: Arc<[Handle]>) {
         if shared.leaving.load(Ordering::Relaxed) {
             return;
         }
-        let session_of = |_: &ListenerEntry| Arc::clone(&shared.session);
-        shared.entries.try_again(&handles, session_of).await;
+        let sessions_of = |_: &ListenerEntry| vec![Arc::clone(&shared.session)];
+        shared.entries.try_again(&handles, sessions_of).await;
     }
 }
 
@@ -169,13 +169,13 @@ impl Proxy {
                 certificates.entry(name.clone()).or_insert_with(|| tls.clone());
             }
         }
-        let session_of = |_: &ListenerEntry| Arc::clone(&shared.session);
+        let sessions_of = |_: &ListenerEntry| vec![Arc::clone(&shared.session)];
         let bound =
-            shared.entries.bind(&ListenerEntry::all(&new.proxies), self.count, session_of).await?;
+            shared.entries.bind(&ListenerEntry::all(&new.proxies), self.count, sessions_of).await?;
         shared.certificates.store(Arc::new(certificates));
         shared.config.store(Arc::new(new.clone()));
         shared.records.follow(new.proxies.iter().map(|proxy| &proxy.service));
-        let failed = shared.entries.follow(bound, handles, self.count, session_of).await;
+        let failed = shared.entries.follow(bound, handles, self.count, sessions_of).await;
         if !failed.is_empty() {
             // The entries that failed are left out of the configuration in force, so the next
             // reload retries them.

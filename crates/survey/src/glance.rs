@@ -189,7 +189,7 @@ pub(super) async fn prints(worker: Rc<Worker>) -> Prints {
     let entrances: Vec<_> = worker.state.of::<Entrances>().0.borrow().keys().copied().collect();
     for id in entrances {
         if let Some(open) = worker.state.of::<Entrances>().0.borrow().get(&id) {
-            for (nth, backend) in open.entrance.backends.all().iter().enumerate() {
+            for (nth, backend) in open.entrance.backends.counted().iter().enumerate() {
                 let mut part = status::Session::default();
                 add_backend(&mut part, open, (nth, backend));
                 // The age of a fault is in no fingerprint, and another fault has another age.

@@ -268,7 +268,7 @@ impl Part {
 
     /// Adds the backends of an entrance whose session is selected.
     fn add_entrance(&mut self, open: &OpenEntrance, is_meant: impl Fn(&Session) -> bool) {
-        for (nth, backend) in open.entrance.backends.all().iter().enumerate() {
+        for (nth, backend) in open.entrance.backends.counted().iter().enumerate() {
             if is_meant(&backend.session) {
                 add_backend(self.entry(&backend.session), open, (nth, backend));
             }

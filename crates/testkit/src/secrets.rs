@@ -79,6 +79,16 @@ pub fn examples(secret: &str) -> Vec<Example> {
             "proxy",
             "servers: [{ url: \"tls://a.example:1\", proxy: \"socks5://SECRET@p.example:1\" }]",
         ),
+        client(
+            "client:servers[]",
+            "paths",
+            "servers: [{ name: a, paths: [\"wss://a.example/t?key=SECRET\"] }]",
+        ),
+        client(
+            "client:servers[]",
+            "token",
+            "servers: [{ name: a, url: \"tls://a.example:1\", token: SECRET }]",
+        ),
         service("basic_auth", &format!("{web}, basic_auth: \"ann:SECRET\"")),
         service(
             "basic_auth",

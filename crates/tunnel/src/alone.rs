@@ -107,7 +107,7 @@ pub(crate) fn running(config: &ClientConfig, places: &Places) -> Option<(u32, Pa
 }
 
 fn servers(config: &ClientConfig) -> BTreeSet<String> {
-    config.servers.iter().map(|path| path.endpoint.to_string()).collect()
+    config.paths().map(|path| path.endpoint.to_string()).collect()
 }
 
 /// The process number and the control socket of a running client of this name at these servers.
@@ -125,7 +125,7 @@ fn of(name: &str, servers: &BTreeSet<String>, places: &Places) -> Option<(u32, P
 }
 
 fn taken(config: &ClientConfig, pid: &str, socket: &Path) -> anyhow::Error {
-    let server = config.servers.first().map(|path| path.endpoint.to_string());
+    let server = config.paths().next().map(|path| path.endpoint.to_string());
     let which = if socket.as_os_str().is_empty() {
         String::new()
     } else {

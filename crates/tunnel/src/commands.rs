@@ -63,10 +63,11 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             let order = Order { server, clients, years: args.years, folder: &args.output };
             Ok(term::out(generate::certs(&order)?)?)
         }
-        Command::Status { which, json, wide, watch: None } => {
+        Command::Status { which, why: true, .. } => instances::why(which),
+        Command::Status { which, json, wide, watch: None, .. } => {
             instances::status(which, *json, *wide)
         }
-        Command::Status { which, json, wide, watch: Some(every) } => {
+        Command::Status { which, json, wide, watch: Some(every), .. } => {
             instances::watch(which, *json, *wide, *every)
         }
         Command::Streams(args) => instances::streams(args),

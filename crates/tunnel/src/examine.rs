@@ -76,9 +76,11 @@ pub(crate) fn client(config: &ClientConfig) -> Vec<Fault> {
     let mut faults = Vec::new();
     collector(&config.common, &mut faults);
     written(&config.common, &mut faults);
-    for (n, path) in config.servers.iter().enumerate() {
-        let places = [format!("servers[{n}]."), String::new()];
-        let sections = [format!("servers[{n}].tls"), "tls".to_owned()];
+    for (places, path) in config.placed_paths() {
+        let sections = places.iter().map(|place| format!("{place}.tls"));
+        let sections: Vec<_> = sections.chain(["tls".to_owned()]).collect();
+        let places_of = places.iter().map(|place| format!("{place}."));
+        let places: Vec<_> = places_of.chain([String::new()]).collect();
         way(path, &places, &sections, &mut faults);
     }
     for (section, tls) in config.peer_tls() {

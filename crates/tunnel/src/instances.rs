@@ -12,7 +12,9 @@ use ops::command::{
 };
 use ops::events::Heard;
 use ops::state::Places;
-use ops::status::{Rates, Status, Streams, duration, render, render_left, render_streams};
+use ops::status::{
+    Rates, Status, Streams, duration, render, render_left, render_streams, render_why,
+};
 use ops::term::{self, Screen, Waiting};
 use ops::{Reconnected, Reloaded, Role};
 
@@ -26,6 +28,12 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 pub(crate) fn status(which: &Which, json: bool, wide: bool) -> anyhow::Result<()> {
     let status = full_status(&find_supervisor(which)?)?;
     term::show(&status, json, |status| render(status, None, Screen::of_stdout(wide)))
+}
+
+/// Prints the reasons for the choice of servers and paths.
+pub(crate) fn why(which: &Which) -> anyhow::Result<()> {
+    let status = full_status(&find_supervisor(which)?)?;
+    term::show(&status, false, |status| render_why(status, Screen::of_stdout(false)))
 }
 
 /// Prints the status of the daemon once per interval `every`. Ends when the daemon no longer

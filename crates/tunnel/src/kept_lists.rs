@@ -43,7 +43,7 @@ impl KeptLists {
     pub(crate) fn in_state(folder: &Path, config: &ClientConfig) -> Self {
         let place = |server: &str| folder.join(format!("client-{}@{server}.yaml", config.name));
         let (mut pins, mut hosts) = (Vec::new(), Vec::new());
-        for path in &config.servers {
+        for path in config.paths() {
             if let Trust::Pins(all) = &path.trust {
                 pins.extend(all.iter().map(|pin| place(&name_of(pin))));
             }

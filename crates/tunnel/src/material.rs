@@ -76,7 +76,7 @@ pub(crate) fn server_keys(config: &ServerConfig) -> Vec<&Path> {
 
 /// The private keys that a client's configuration names.
 pub(crate) fn client_keys(config: &ClientConfig) -> Vec<&Path> {
-    let pairs = config.servers.iter().filter_map(|path| path.identity.as_ref());
+    let pairs = config.paths().filter_map(|path| path.identity.as_ref());
     let pairs = pairs.chain(config.peer_tls().filter_map(|(_, tls)| tls.identity.as_ref()));
     pairs.map(|pair| pair.key.as_path()).collect()
 }
@@ -114,7 +114,7 @@ pub(crate) fn anchor_server(config: &mut ServerConfig, folder: &Path) {
 /// Makes the paths absolute, as [`anchor_server`] does.
 pub(crate) fn anchor_client(config: &mut ClientConfig, folder: &Path) {
     anchor_common(&mut config.common, folder);
-    config.servers.iter_mut().for_each(|path| anchor_way(path, folder));
+    config.paths_mut().for_each(|path| anchor_way(path, folder));
     let files = config.services.iter_mut().filter_map(|service| service.user_file.as_mut());
     files.for_each(|file| anchor(&mut file.path, folder));
     for service in &mut config.services {

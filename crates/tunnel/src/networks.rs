@@ -15,20 +15,22 @@ use crate::examine::Fault;
 
 /// The problems of a client's addresses.
 pub(crate) fn of_client(config: &ClientConfig) -> Vec<Fault> {
-    let ways = config.servers.iter().enumerate().filter_map(|(n, path)| {
+    let keys_of = |places: Vec<String>, key: &str| -> Vec<String> {
+        places.into_iter().flat_map(|place| [format!("{place}.{key}"), place]).collect()
+    };
+    let ways = config.placed_paths().filter_map(|(places, path)| {
         // With a proxy on the way, the address of the server is not dialled.
         let to = path.endpoint.host.ip().filter(|_| path.proxy.is_none());
         let other = to.and_then(|to| other_version(&path.dial, to));
         let other = other.map(|problem| ("source", problem));
         let (key, problem) = other.or_else(|| no_way(&path.dial))?;
-        let keys =
-            vec![format!("servers[{n}].{key}"), format!("servers[{n}]"), "servers".to_owned()];
-        Some(Fault { keys, problem: format!("{}: {problem}", path.endpoint), fatal: false })
+        let problem = format!("{}: {problem}", path.endpoint);
+        Some(Fault { keys: keys_of(places, key), problem, fatal: false })
     });
-    let servers = config.servers.iter().enumerate().filter_map(|(n, path)| {
+    let servers = config.placed_paths().filter_map(|(places, path)| {
         let problem = no_interface(&path.endpoint.host)?;
-        let keys = vec![format!("servers[{n}].url"), format!("servers[{n}]"), "servers".to_owned()];
-        Some(Fault { keys, problem: format!("{}: {problem}", path.endpoint), fatal: false })
+        let problem = format!("{}: {problem}", path.endpoint);
+        Some(Fault { keys: keys_of(places, "url"), problem, fatal: false })
     });
     let forwards = config.forwards.iter().enumerate();
     let forwards = forwards.filter_map(|(n, forward)| of_listener(&forward.listen, "forwards", n));

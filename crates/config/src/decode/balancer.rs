@@ -116,6 +116,7 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
         target_tls,
         public,
         private: None,
+        servers: Vec::new(),
         terms,
         limits: limits.flows(),
         stream_limits: limits.streams(),

@@ -4,7 +4,7 @@ use proto::NETWORKS_MAX;
 use proto::control::ServiceTerms;
 
 use super::local::{self, Listeners};
-use super::{broadcast, exit, paths, private, service, target, visit};
+use super::{broadcast, exit, private, servers, service, target, visit};
 use crate::address::{HTTP_PROXY, SOCKS5, local};
 use crate::key_table::{KeyMap, KeyPlace, KeyTable as _};
 use crate::lists::{open_to_all, publishes_admin};
@@ -28,13 +28,18 @@ const TOKEN_BESIDE: &str = "a certificate alone is enough where every server is 
 /// Decodes the file. `None` only after a problem was reported.
 pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let s = Section::open(cx, root, KeyMap { at: Some(KeyPlace::Client), ..ClientConfig::MAP })?;
-    let servers = paths::servers(&s);
+    let servers = servers::servers(&s);
+    let policy = s.parse("use").unwrap_or_default();
     let name = s.required("name", "the name of this client in the server's file", values::name);
     // A certificate proves the name only on its own TLS connection, and that connection may end at
     // a reverse proxy.
     let is_enough = |path: &Path| path.identity.is_some() && path.endpoint.scheme.binds_log_ins;
-    let by_certificate = !servers.is_empty() && servers.iter().all(is_enough);
-    let has_one = servers.iter().any(|path| path.identity.is_some());
+    let proves =
+        |server: &servers::Server| server.has_token || server.paths.paths.iter().all(is_enough);
+    let by_certificate = !servers.is_empty() && servers.iter().all(proves);
+    let mut paths = servers.iter().flat_map(|server| &server.paths.paths);
+    let has_one = paths.any(|path| path.identity.is_some());
+    let servers: Vec<_> = servers.into_iter().map(|server| server.paths).collect();
     let hint = if has_one { TOKEN_BESIDE } else { credentials::TOKEN_WANTED };
     let without = (!by_certificate).then_some(hint);
     let token = credentials::tokens(&s, 1, credentials::Kept::Plain, without).pop();
@@ -65,6 +70,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     }
     let mut config = ClientConfig {
         servers,
+        policy,
         name,
         token,
         introduce,
@@ -82,6 +88,8 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         limits,
         common,
     };
+    let entry_of_own = |name: &str| entry_of(&s, name, config.id_prefix.as_deref());
+    servers::check_names(&s, &config, entry_of_own);
     if let Err(bad) = config.expand().and_then(|()| config.check_sizes()) {
         s.bad("services", bad);
     }
@@ -212,12 +220,14 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
 /// A forward with the keys that any listener and target have.
 fn of(s: &Section<'_>, listen: Local, target: Option<Target>) -> Forward {
     let (token, tls, p2p) = private::of_forward(s, target.as_ref());
+    let server = server(s, target.as_ref());
     Forward {
         listen,
         target,
         token,
         tls,
         p2p,
+        server,
         basic_auth: Vec::new(),
         terms: of_forward(s),
         accept_proxy: false,
@@ -225,6 +235,16 @@ fn of(s: &Section<'_>, listen: Local, target: Option<Target>) -> Forward {
         limits: limits::<Forward>(s).streams(),
         kept: false,
     }
+}
+
+/// Decodes the server that dials the target.
+fn server(s: &Section<'_>, target: Option<&Target>) -> Option<String> {
+    if let Some(target @ Target::Private(_)) = target {
+        let hint = "the server that the forwards use leads to the other client: remove the key";
+        s.no_effect("server", &format!(" with {target}"), hint);
+        return None;
+    }
+    s.value("server", values::name)
 }
 
 /// Whether an address, even an otherwise invalid one, has the scheme of a proxy.

@@ -16,6 +16,7 @@ mod private;
 mod public;
 mod redirects;
 pub(crate) mod server;
+mod servers;
 mod service;
 mod spread;
 mod target;

@@ -1,33 +1,53 @@
 //! Decodes the paths to a server: addresses, certificates, header fields and proxies.
 
 use crate::endpoint::server_url;
-use crate::key_table::KeyTable as _;
+use crate::key_table::{KeyMap, KeyTable as _};
 use crate::model::credentials::fields;
 use crate::model::{ClientConfig, Field, Path, PathTls, TlsVersion};
 use crate::section::{Cx, Item, Section};
 use crate::yaml::Kind;
 use crate::{BadValue, Host, Over, Proxy, Scheme, proxy};
 
-/// Decodes `servers`, with the settings at the top of the file that apply to each of them.
-pub(super) fn servers(s: &Section<'_>) -> Vec<Path> {
-    let own: PathTls = s.map("tls", ClientConfig::map("tls")).unwrap_or_default();
-    let tls = s.checked("tls");
-    let (headers, proxy) = (fields(s, "headers"), wish(s));
-    let items: Vec<Item> = s.one_or_list("servers");
-    if items.is_empty() {
-        s.missing("servers", "for example [\"tls://example.com:7000\"]");
+/// Settings at the top of the file. They apply to each path without its own settings.
+pub(super) struct Shared<'a> {
+    tls: PathTls,
+    headers: Vec<Field>,
+    proxy: Option<Wish>,
+    /// The section `tls`, for problems of its keys.
+    section: Option<Section<'a>>,
+}
+
+impl<'a> Shared<'a> {
+    /// Decodes the settings.
+    pub(super) fn of(s: &Section<'a>) -> Self {
+        let tls = s.map("tls", ClientConfig::map("tls")).unwrap_or_default();
+        Self { tls, headers: fields(s, "headers"), proxy: wish(s), section: s.checked("tls") }
     }
-    let shared = Shared { tls: &own, headers: &headers, proxy: proxy.as_ref() };
-    let (urls, paths): (Vec<Item>, Vec<Path>) =
-        items.into_iter().filter_map(|item| path(s.cx, item, &shared)).unzip();
-    warn_of_plain(s.cx, &urls, &paths);
-    if let Some(tls) = tls.filter(|_| own.min_version == TlsVersion::V12) {
+
+    /// Decodes the paths to one server. `map` has the keys of an entry that is a map.
+    pub(super) fn paths(&self, cx: &Cx<'_>, items: Vec<Item>, map: KeyMap) -> Vec<Path> {
+        let (urls, paths): (Vec<Item>, Vec<Path>) =
+            items.into_iter().filter_map(|item| path(cx, item, map, self)).unzip();
+        warn_of_plain(cx, &urls, &paths);
+        paths
+    }
+
+    /// Reports a `min_version` of the top that no path can use.
+    pub(super) fn check<'p>(&self, mut paths: impl Iterator<Item = &'p Path>) {
+        let Some(tls) = self.section.as_ref().filter(|_| self.tls.min_version == TlsVersion::V12)
+        else {
+            return;
+        };
+        let mut is_empty = true;
         let is_old = |path: &Path| path.min_version == TlsVersion::V12;
-        if !paths.is_empty() && !paths.iter().any(is_old) {
+        if !paths.any(|path| {
+            is_empty = false;
+            is_old(path)
+        }) && !is_empty
+        {
             tls.bad("min_version", needs_https("a client of these servers"));
         }
     }
-    paths
 }
 
 /// TLS of `tls://` ends at the server, to which the log-in is bound, and QUIC and KCP use only TLS
@@ -47,14 +67,14 @@ fn warn_of_plain(cx: &Cx<'_>, urls: &[Item], paths: &[Path]) {
         if scheme.tls || path.endpoint.host.is_loopback() {
             continue;
         }
+        let place = url.path.strip_suffix(".url").unwrap_or(&url.path);
         let behind = paths.iter().skip(n).find(|other| other.endpoint.scheme.tls);
         let bad = match behind {
             Some(other) if !is_reported => {
                 is_reported = true;
                 let (plain, tls) = (scheme.name, other.endpoint.scheme.name);
                 let text = format!("{plain}:// is not encrypted and is tried before {tls}://");
-                let hint =
-                    format!("write servers[{n}] behind the encrypted addresses, or remove it");
+                let hint = format!("write {place} behind the encrypted addresses, or remove it");
                 BadValue::new(text).hint(hint)
             }
             Some(_) | None => BadValue::new("no TLS on the way to the server")
@@ -74,16 +94,9 @@ fn host_name(text: &str) -> Result<String, BadValue> {
     }
 }
 
-/// Settings at the top of the file. They apply to each path without its own settings.
-struct Shared<'a> {
-    tls: &'a PathTls,
-    headers: &'a [Field],
-    proxy: Option<&'a Wish>,
-}
-
 /// A decoded value of `proxy`.
 #[derive(Clone)]
-enum Wish {
+pub(super) enum Wish {
     /// No proxy, even if the environment names a proxy.
     None,
     Of(Proxy),
@@ -98,12 +111,12 @@ fn wish(s: &Section<'_>) -> Option<Wish> {
 }
 
 /// Decodes one path. Returns the position of its URL as well.
-fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
+fn path(cx: &Cx<'_>, item: Item, map: KeyMap, shared: &Shared<'_>) -> Option<(Item, Path)> {
     let plain = matches!(item.node.kind, Kind::Scalar { .. });
     let (url, section) = if plain {
         (item, None)
     } else {
-        let s = Section::open(cx, item, Path::MAP)?;
+        let s = Section::open(cx, item, map)?;
         if !s.has("url") {
             s.missing("url", "for example tls://example.com:7000");
         }
@@ -136,7 +149,7 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
         let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy, dial };
         return Some((url, path));
     }
-    let proxy = match wish.as_ref().or(shared.proxy) {
+    let proxy = match wish.as_ref().or(shared.proxy.as_ref()) {
         Some(Wish::None) => None,
         Some(Wish::Of(proxy)) => Some(proxy.clone()),
         None => proxy::of_environment(&endpoint, cx.sources.env).unwrap_or_else(|(name, bad)| {
@@ -167,7 +180,7 @@ fn of_udp(
     }
     let bad =
         |proxy| BadValue::new(format!("{name} is UDP, which the proxy {proxy} does not take"));
-    match (section, own, shared.proxy) {
+    match (section, own, &shared.proxy) {
         (Some(s), Some(Wish::Of(proxy)), _) => {
             s.bad("proxy", bad(proxy).hint(format!("remove it, or go there by {}", through("or"))));
         }

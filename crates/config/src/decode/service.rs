@@ -105,7 +105,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let mut terms = ServiceTerms { http, ..written.terms() };
     let (limits, stream_limits) = (written.limits.flows(), written.limits.streams());
     let Written { name, balance, health, allow_from, deny_from, .. } = written;
-    let Written { proxy_protocol, requests, until, dial, .. } = written;
+    let Written { proxy_protocol, requests, until, dial, servers, .. } = written;
     let visitors = VisitorLists { allow_from, deny_from };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
     let published = if is_private {
@@ -158,6 +158,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         target_tls: target_tls.clone(),
         public,
         private: private.clone(),
+        servers: servers.clone(),
         terms: terms.clone(),
         limits,
         stream_limits,

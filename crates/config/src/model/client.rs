@@ -15,7 +15,9 @@ use crate::model::p2p::P2p;
 use crate::model::path::{Path, PathTls, Trust};
 use crate::model::private::{Private, Visit};
 use crate::model::public::Public;
+use crate::model::servers::{Policy, ServerPaths};
 use crate::model::service::{Service, VisitorLists};
+use crate::problem::unknown;
 use crate::section::Section;
 use crate::{BadValue, Lists, Net, Span, values};
 
@@ -52,11 +54,14 @@ const HTTP_OF_ALL: usize = MESSAGE_MAX / 4;
 #[row(id_prefix: "name", none, live,
     text = "The prefix of the name of each service of the client.")]
 pub struct ClientConfig {
-    /// The paths to the server, in order of preference.
+    /// The paths to the server in order of preference, or several servers with their paths.
     ///
-    /// At least one. All settings of a path are compared.
-    #[key("URL or map, one or list", list, required, reconnect, holds = Url)]
-    pub servers: Vec<Path>,
+    /// At least one server. All settings of a path are compared.
+    #[key("URL or map, one or list", list, keys = ServerPaths, required, reconnect, holds = Url)]
+    pub servers: Vec<ServerPaths>,
+    /// Which of several servers has the services and forwards of the client.
+    #[key("`all`, `failover`, `nearest`", name = "use", default = "all", live)]
+    pub policy: Policy,
     /// The name by which the server knows the client.
     #[key("name", required, restart)]
     pub name: String,
@@ -148,6 +153,97 @@ impl ClientConfig {
         self
     }
 
+    /// The same with the server of this name alone; unchanged without such a server.
+    #[must_use]
+    pub fn at_server(&self, name: &str) -> Self {
+        let mut at = self.clone();
+        let own: Vec<_> =
+            self.servers.iter().filter(|server| server.label() == name).cloned().collect();
+        if !own.is_empty() {
+            at.servers = own;
+        }
+        at
+    }
+
+    /// The paths to all servers.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.servers.iter().flat_map(|server| &server.paths)
+    }
+
+    /// The same, mutable.
+    pub fn paths_mut(&mut self) -> impl Iterator<Item = &mut Path> {
+        self.servers.iter_mut().flat_map(|server| &mut server.paths)
+    }
+
+    /// The paths to all servers, each with the places in the file where it may stand, the most
+    /// exact first: `servers[1].paths[0]`.
+    pub fn placed_paths(&self) -> impl Iterator<Item = (Vec<String>, &Path)> {
+        self.servers.iter().enumerate().flat_map(|(n, server)| {
+            let is_alone = server.name.is_none();
+            server.paths.iter().enumerate().map(move |(m, path)| {
+                let places = if is_alone {
+                    vec![format!("servers[{m}]"), "servers".to_owned()]
+                } else {
+                    let of = format!("servers[{n}]");
+                    vec![format!("{of}.paths[{m}]"), format!("{of}.paths"), of]
+                };
+                (places, path)
+            })
+        })
+    }
+
+    /// The first service or forward that names a server that the client does not have, as an error.
+    /// `at`: the service of this name alone.
+    pub(crate) fn unknown_server(&self, service: &Service) -> Option<BadValue> {
+        let name = service.servers.iter().find(|name| !self.has_server(name))?;
+        Some(self.no_server(name))
+    }
+
+    /// As [`Self::unknown_server`], of a forward.
+    pub(crate) fn unknown_server_of(&self, forward: &Forward) -> Option<BadValue> {
+        let name = forward.server.as_ref().filter(|name| !self.has_server(name))?;
+        Some(self.no_server(name))
+    }
+
+    /// The first entry of `lists` that names a server that the client does not have, as an error.
+    #[must_use]
+    pub fn names_no_server(&self, lists: &Lists) -> Option<BadValue> {
+        let of_service = lists.services.iter().find_map(|one| self.unknown_server(one));
+        let of_forward = || lists.forwards.iter().find_map(|one| self.unknown_server_of(one));
+        of_service.or_else(of_forward)
+    }
+
+    /// Removes the entries of `lists` that name a server that the client does not have, and returns
+    /// an error for each.
+    pub fn without_unknown_servers(&self, lists: &mut Lists) -> Vec<BadValue> {
+        let mut found = Vec::new();
+        lists.services.retain(|one| match self.unknown_server(one) {
+            Some(bad) => {
+                found.push(BadValue { message: format!("{}: {}", one.name, bad.message), ..bad });
+                false
+            }
+            None => true,
+        });
+        lists.forwards.retain(|one| match self.unknown_server_of(one) {
+            Some(bad) => {
+                found.push(BadValue { message: format!("{}: {}", one.listen, bad.message), ..bad });
+                false
+            }
+            None => true,
+        });
+        found
+    }
+
+    fn has_server(&self, name: &str) -> bool {
+        self.servers.iter().any(|server| server.label() == name)
+    }
+
+    fn no_server(&self, name: &str) -> BadValue {
+        let known: Vec<_> = self.servers.iter().map(ServerPaths::label).collect();
+        let known: Vec<_> = known.iter().map(String::as_str).collect();
+        unknown(&format!("server `{name}`"), name, &known)
+    }
+
     /// The terms for the visitors of a service of this client.
     #[must_use]
     pub fn terms_of(&self, service: &Service) -> ServiceTerms {
@@ -182,7 +278,7 @@ impl ClientConfig {
     #[must_use]
     pub fn pins(&self) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
-        for path in &self.servers {
+        for path in self.paths() {
             if let Trust::Pins(pins) = &path.trust {
                 all.extend(
                     pins.iter().filter(|pin| !all.contains(pin)).cloned().collect::<Vec<_>>(),
@@ -195,15 +291,23 @@ impl ClientConfig {
     /// A summary of the configuration, line by line.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self
-            .servers
-            .iter()
-            .map(|p| {
+        let several = self.servers.len() > 1;
+        let mut lines: Vec<String> = Vec::new();
+        for server in &self.servers {
+            let of = if several { format!(" at server {}", server.label()) } else { String::new() };
+            lines.extend(server.paths.iter().map(|p| {
                 let proxy = p.proxy.as_ref().map(|proxy| format!(" through {proxy}"));
                 let (proxy, extras) = (proxy.unwrap_or_default(), p.dial.extras());
-                format!("client {} to {}{proxy}{extras}", self.name, p.endpoint)
-            })
-            .collect();
+                format!("client {} to {}{of}{proxy}{extras}", self.name, p.endpoint)
+            }));
+        }
+        if several {
+            lines.push(match self.policy {
+                Policy::All => "publishes at every server".to_owned(),
+                Policy::Failover => "publishes at the first server that is reachable".to_owned(),
+                Policy::Nearest => "publishes at the nearest server that is reachable".to_owned(),
+            });
+        }
         lines.extend(self.pins().iter().map(|pin| format!("trusts a server with the pin {pin}")));
         for service in &self.services {
             lines.push(format!(

@@ -72,6 +72,10 @@ pub(crate) struct Written {
     #[key("name", read = values::name,
         absent = "`tcp-PORT` (or `udp-PORT`; the public port; for port 0 the target's port), `http-HOST`")]
     pub(crate) name: Option<String>,
+    /// The servers of the client at which the service is published.
+    #[key("names of servers, one or list", none = "every server", each, read = values::name,
+        holds = Url)]
+    pub(crate) servers: Vec<String>,
     /// The priority of streams of the service within a link.
     #[key("`interactive`, `normal`, `bulk`", default = "normal", read = super::times::priority)]
     pub(crate) priority: Priority,

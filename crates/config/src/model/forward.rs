@@ -53,6 +53,11 @@ pub struct Forward {
         note = "only with a private service"
     )]
     pub p2p: PeerPath,
+    /// The server that dials the target of the forward.
+    ///
+    /// `None`: a server with a live link, by [`ClientConfig::policy`](crate::ClientConfig::policy).
+    #[key("name of a server", absent = "by `use` of the top")]
+    pub server: Option<String>,
     /// The terms for its visitors.
     pub terms: ServiceTerms,
     /// Reads the PROXY protocol header that trusted_proxies send to the forward.

@@ -3,8 +3,8 @@
 //!
 //! * `server`, `client`, `balancer`: a file of each role. `common` are the keys that all roles
 //!   have, with `admin`, `log`, `quic` and `kcp`.
-//! * `path`, `service`, `forward`: the entries of a client's file, with `public` addresses,
-//!   `spread` over several targets, and `check` of their health.
+//! * `servers`, `path`, `service`, `forward`: the entries of a client's file, with `public`
+//!   addresses, `spread` over several targets, and `check` of their health.
 //!   `dial_options`: what their dials are like.
 //! * `private`, `visits`, `p2p`: private services of clients, and ways between clients.
 //! * `doors`: the public addresses that all clients of a server share.
@@ -31,6 +31,7 @@ pub(crate) mod private;
 pub(crate) mod public;
 pub(crate) mod quic;
 pub(crate) mod server;
+pub(crate) mod servers;
 pub(crate) mod service;
 pub(crate) mod spread;
 pub(crate) mod times;
@@ -62,6 +63,8 @@ pub use public::Public;
 pub use quic::{Congestion, Quic};
 pub use server::{AcceptProxy, ClientGrant, HttpAuth, Listen, Rights, ServerConfig, ServerTls};
 pub(crate) use server::{AnyClient, Auth};
+pub(crate) use servers::SERVERS_MAX;
+pub use servers::{Policy, ServerPaths};
 pub(crate) use service::PRIVATE;
 pub use service::{
     Exit, Files, FlowLimits, ProxyProtocol, Service, TargetTls, UserFile, VisitorLists,

@@ -11,7 +11,7 @@ use crate::{BadValue, Endpoint, Proxy, values};
 
 /// One path to the server.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
-#[keys(rows, later("name", "paths"))]
+#[keys(rows)]
 #[row(tls: map, keys = PathTls, of = "of this path", absent = "`tls` of the top",
     text = "The TLS settings of the client on this path.")]
 pub struct Path {

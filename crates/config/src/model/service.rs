@@ -41,6 +41,8 @@ pub struct Service {
     pub public: Vec<Public>,
     /// The clients that may visit a private service; `None`: the service is not private.
     pub private: Option<Private>,
+    /// The servers that publish the service, by name. Empty: every server.
+    pub servers: Vec<String>,
     /// The terms for its visitors, except the lists that the service inherits
     /// ([`ClientConfig::terms_of`](crate::ClientConfig::terms_of)).
     pub(crate) terms: ServiceTerms,
@@ -393,6 +395,9 @@ impl Service {
         }
         if let Some(version) = self.proxy_protocol {
             extras.push_str(&format!(", PROXY protocol {version}"));
+        }
+        if !self.servers.is_empty() {
+            extras.push_str(&format!(", at {}", self.servers.join(" and ")));
         }
         extras.push_str(&self.dial.extras());
         let TargetTls { trust, server_name } = &self.target_tls;

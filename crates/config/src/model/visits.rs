@@ -41,7 +41,7 @@ impl ClientConfig {
     /// server.
     #[must_use]
     pub fn identity_of<'a>(&'a self, tls: &'a PeerTls) -> Option<&'a KeyPair> {
-        let of_log_in = || self.servers.iter().find_map(|path| path.identity.as_ref());
+        let of_log_in = || self.paths().find_map(|path| path.identity.as_ref());
         tls.identity.as_ref().or_else(of_log_in)
     }
 

@@ -39,7 +39,9 @@ pub fn of_client(config: &ClientConfig) -> Vec<Held> {
         all.push(Held::new("/token", 0, Holds::Token, token.secret.reveal()));
     }
     common(&config.common, &mut all);
-    for path in &config.servers {
+    let own = config.servers.iter().filter_map(|server| server.token.as_ref());
+    all.extend(own.map(|token| Held::new("/servers", 0, Holds::Token, token.secret.reveal())));
+    for path in config.paths() {
         fields("/headers", &path.headers, &mut all);
         all.extend(path.proxy.iter().filter_map(proxy));
         let secret = path.endpoint.path.as_deref().and_then(in_query);

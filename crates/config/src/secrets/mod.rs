@@ -128,6 +128,7 @@ mod tests {
         ("server:tls_routes", "listen"),
         ("server:tls_routes.acme", "directory"),
         ("server:auth.http", "url"),
+        ("client:services[]", "servers"),
         ("client:services[]", "target"),
         ("client:services[].target[]", "url"),
         ("client:forwards[]", "listen"),
@@ -176,7 +177,7 @@ mod tests {
             } else {
                 let loaded = crate::load_client(text, &crate::ClientFlags::default(), &sources);
                 let config = loaded.unwrap_or_else(|why| panic!("{example:?}: {why:?}")).config;
-                let servers = config.servers.iter().map(|path| path.endpoint.to_string());
+                let servers = config.paths().map(|path| path.endpoint.to_string());
                 (of_client(&config), format!("{config:?} {:?}", servers.collect::<Vec<_>>()))
             };
             let is_held = held.iter().any(|held| held.secret.reveal().contains(SENTINEL));

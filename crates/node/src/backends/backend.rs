@@ -43,11 +43,6 @@ impl InForce {
         self.0.session.is_here()
     }
 
-    /// The oldest backend itself, for a visitor that was admitted already.
-    pub(crate) fn backend(self) -> Arc<Backend> {
-        Guard::into_inner(self.0)
-    }
-
     /// The gate, whose holder has the sockets of visitors until a backend is picked.
     pub fn gate(&self) -> &Arc<Gate> {
         &self.0.gate
@@ -109,6 +104,13 @@ impl Picked {
 impl Backend {
     pub(super) fn new(aim: Aim, session: &Arc<Session>, gate: Arc<Gate>) -> Self {
         Self { session: Arc::clone(session), gate, picked: Picked::new(session, aim) }
+    }
+
+    /// The same backend behind another session, with health of its own.
+    pub(super) fn of_session(&self, session: &Arc<Session>) -> Self {
+        let (client, aim) = (session.name.clone(), Arc::clone(&self.picked.aim));
+        let picked = Picked { session: session.id, client, aim, health: Arc::default() };
+        Self { session: Arc::clone(session), gate: Arc::clone(&self.gate), picked: picked.into() }
     }
 }
 

@@ -13,10 +13,12 @@ use crate::answer::Answer;
 use crate::health::{clock_millis, percent_since};
 use crate::session::Session;
 
-/// The backends of a shared entrance; at least one, the oldest first.
+/// The backends of a shared entrance, or of a forward with several servers; at least one.
 #[derive(Debug)]
 pub(super) struct Members {
-    policy: Balance,
+    /// `None`: the first backend that can serve a visitor serves it.
+    policy: Option<Balance>,
+    /// Of a shared entrance, the oldest first.
     pub(super) all: Box<[Arc<Member>]>,
     turns: Mutex<Turns>,
 }
@@ -43,7 +45,28 @@ impl Members {
     /// The policy is that of the oldest backend. `None`: there is no backend.
     pub(super) fn new(all: Vec<Arc<Member>>) -> Option<Self> {
         let policy = all.first()?.backend.picked.aim.terms.shared.unwrap_or_default();
-        Some(Self { policy, all: all.into(), turns: Mutex::default() })
+        Some(Self { policy: Some(policy), all: all.into(), turns: Mutex::default() })
+    }
+
+    /// Backends of which the first that can serve a visitor serves it.
+    pub(super) fn in_order(all: Vec<Arc<Member>>) -> Self {
+        Self { policy: None, all: all.into(), turns: Mutex::default() }
+    }
+
+    /// Whether each backend has counters of its own.
+    pub(super) const fn count_apart(&self) -> bool {
+        self.policy.is_some()
+    }
+
+    /// Whether another backend may serve a visitor that a backend has refused for this reason. The
+    /// backends of a forward are servers, and a server that has dialled the target and failed gives
+    /// the answer that the visitor gets.
+    fn may_follow(&self, why: ResetCode) -> bool {
+        // A stream that leaves a silent link has `Timeout`; a target that did not answer the server
+        // does not lead here.
+        let is_of_server =
+            matches!(why, ResetCode::Shutdown | ResetCode::Internal | ResetCode::Timeout);
+        self.policy.is_some() || is_of_server
     }
 
     pub(super) fn pick(
@@ -59,9 +82,10 @@ impl Members {
         }
         let is_left =
             |one: &Member| permits(one) && !tried.iter().any(|tried| tried.is(&one.backend));
-        if !self.all.iter().any(|one| is_left(one)) {
-            let why = tried.last().map_or(ResetCode::Shutdown, |tried| tried.why);
-            return Pick::Refuse(Answer::Down(why));
+        let last = tried.last().map(|tried| tried.why);
+        let is_final = last.is_some_and(|why| !self.may_follow(why));
+        if is_final || !self.all.iter().any(|one| is_left(one)) {
+            return Pick::Refuse(Answer::Down(last.unwrap_or(ResetCode::Shutdown)));
         }
         let takes = |session: &Session| session.live() > 0 && !session.is_on_hold();
         let may = |one: &Member| is_left(one) && takes(&one.backend.session);
@@ -71,8 +95,7 @@ impl Members {
         let Some(picked) = picked else {
             // A visitor for whom there is a reason to refuse does not wait for disconnected
             // clients.
-            let why = tried.last().map(|tried| tried.why);
-            return why.map_or(Pick::Wait, |why| Pick::Refuse(Answer::Down(why)));
+            return last.map_or(Pick::Wait, |why| Pick::Refuse(Answer::Down(why)));
         };
         let backend = &picked.backend;
         if is_live(&backend.session) {
@@ -101,13 +124,17 @@ impl Members {
         may: impl Fn(&Member) -> bool,
     ) -> Option<&Arc<Member>> {
         self.all.iter().for_each(|one| one.note_health(now));
+        let Some(policy) = self.policy else {
+            let answers = |one: &&Arc<Member>| may(one) && one.backend.session.answers();
+            return self.all.iter().find(answers).or_else(|| self.all.iter().find(|one| may(one)));
+        };
         let key = visitor.map(|ip| key_of(&ip.into()));
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pick = |is_fit: &dyn Fn(&Member) -> bool| {
             let candidate =
                 |one: &Arc<Member>| (may(one) && is_fit(one)).then(|| one.candidate(now));
             let candidates: Vec<_> = self.all.iter().map(candidate).collect();
-            turns.pick(self.policy, &candidates, key).and_then(|place| self.all.get(place))
+            turns.pick(policy, &candidates, key).and_then(|place| self.all.get(place))
         };
         let answers = |one: &Member| one.backend.session.answers();
         let picked = pick(&|one| one.is_fit(now) && answers(one))

@@ -118,6 +118,30 @@ impl Backends {
         if is_live(&backend.session) { Pick::To(backend) } else { Pick::Wait }
     }
 
+    /// The backend of which `is_live` says that this worker has a link of its session, among the
+    /// backends that a visitor without an address may use; else the first backend.
+    pub(crate) fn pick_live(&self, is_live: impl Fn(&Session) -> bool) -> Arc<Backend> {
+        let shared = self.shared.load();
+        let picked = shared
+            .as_ref()
+            .and_then(|members| members.choose(None, |member| is_live(&member.backend.session)));
+        picked.map_or_else(|| self.first.load_full(), |member| Arc::clone(&member.backend))
+    }
+
+    /// Whether each session has counters of its own. Servers of a forward have not: the forward is
+    /// the same over each of them.
+    pub fn count_apart(&self) -> bool {
+        self.shared.load().as_ref().is_some_and(|members| members.count_apart())
+    }
+
+    /// The backends for a status: all that have counters of their own.
+    pub fn counted(&self) -> Vec<Arc<Backend>> {
+        if self.is_shared() && !self.count_apart() {
+            return vec![self.first.load_full()];
+        }
+        self.all()
+    }
+
     /// The backend for a new flow of a peer whose datagrams this worker reads. `is_live` returns
     /// whether this worker has a link of the session for the flow. `None`: the peer may not visit.
     pub(crate) fn pick_flow(
@@ -264,13 +288,36 @@ impl Backends {
         self.renew();
     }
 
-    /// Directs new visitors to another session, with the same aim.
-    pub fn lead_to(&self, session: &Arc<Session>) {
-        self.change(|backend| {
-            backend.session = Arc::clone(session);
-            let (session, client) = (session.id, session.name.clone());
-            backend.picked = Arc::new(Picked { session, client, ..Picked::clone(&backend.picked) });
-        });
+    /// Directs new visitors to other sessions, with the same aim. Of several sessions the first that
+    /// can serve a visitor serves it. An empty list changes nothing.
+    pub fn lead_to(&self, sessions: &[Arc<Session>]) {
+        let Some(first) = sessions.first() else { return };
+        if self.first.load().session.id != first.id {
+            self.change(|backend| {
+                backend.session = Arc::clone(first);
+                let (session, client) = (first.id, first.name.clone());
+                let old = Picked::clone(&backend.picked);
+                backend.picked = Arc::new(Picked { session, client, ..old });
+            });
+        }
+        let first = self.first.load_full();
+        let known = self.members();
+        let member = |session: &Arc<Session>| {
+            let is_same = |one: &&Arc<Member>| {
+                let Backend { session: own, picked, .. } = &*one.backend;
+                own.id == session.id && Arc::ptr_eq(&picked.aim, &first.picked.aim)
+            };
+            if session.id == first.session.id {
+                return Arc::new(Member::new(0, Arc::clone(&first)));
+            }
+            known.iter().find(is_same).map_or_else(
+                || Arc::new(Member::new(0, Arc::new(first.of_session(session)))),
+                Arc::clone,
+            )
+        };
+        let all: Vec<_> = sessions.iter().map(member).collect();
+        let members = (all.len() > 1).then(|| Arc::new(Members::in_order(all)));
+        self.shared.store(members);
     }
 
     /// Replaces the aim. Requests that were admitted under the previous aim are no longer current.
@@ -381,8 +428,40 @@ mod tests {
         let again = backends.pick(None, &tried, None, |_| true);
         assert!(matches!(again, Pick::Refuse(Answer::Down(ResetCode::Limit))));
         // Another process of the client is another backend.
-        backends.lead_to(&Session::new("home", 1));
+        backends.lead_to(&[Session::new("home", 1)]);
         assert!(matches!(backends.pick(None, &tried, None, |_| true), Pick::To(_)));
+    }
+
+    #[test]
+    fn of_several_servers_the_first_that_answers_serves() {
+        let [first, second] = ["a", "b"].map(|name| Session::new(name, 1));
+        let backends = backends(&first);
+        backends.lead_to(&[Arc::clone(&first), Arc::clone(&second)]);
+        let served = |tried: &[Tried]| match backends.pick(None, tried, None, |_| true) {
+            Pick::To(backend) => Some(backend.session.id),
+            Pick::Wait | Pick::Here(_) | Pick::Elsewhere(_) | Pick::Refuse(_) => None,
+        };
+        assert!(matches!(backends.pick(None, &[], None, |_| true), Pick::Wait));
+        second.set_live(0, true);
+        assert_eq!(served(&[]), Some(second.id));
+        first.set_live(0, true);
+        assert_eq!(served(&[]), Some(first.id));
+        first.set_answers(0, false);
+        assert_eq!(served(&[]), Some(second.id), "the first is silent");
+        first.set_answers(0, true);
+        let picked = Arc::clone(&backends.first().picked);
+        let tried = |why| [Tried { picked: Arc::clone(&picked), why, is_counted: false }];
+        assert_eq!(served(&tried(ResetCode::Shutdown)), Some(second.id), "the link ended");
+        assert_eq!(served(&tried(ResetCode::Timeout)), Some(second.id), "the link is silent");
+        assert_eq!(served(&tried(ResetCode::Refused)), None, "the target has refused");
+        // The order changes, and what was tried stays known.
+        backends.lead_to(&[Arc::clone(&second), Arc::clone(&first)]);
+        assert_eq!(served(&[]), Some(second.id));
+        backends.lead_to(&[first.clone()]);
+        assert!(!backends.is_shared());
+        assert_eq!(served(&[]), Some(first.id));
+        backends.lead_to(&[]);
+        assert_eq!(served(&[]), Some(first.id), "an entrance keeps its last server");
     }
 
     #[test]
@@ -403,7 +482,7 @@ mod tests {
         assert!(matches!(pick(&tried(ResetCode::Refused)), Pick::Refuse(_)));
         session.set_live(0, true);
         assert!(matches!(pick(&over), Pick::Refuse(_)));
-        backends.lead_to(&other);
+        backends.lead_to(&[Arc::clone(&other)]);
         assert!(!backends.are_served_beside(session.id, good), "the other one does not answer");
         other.set_live(0, true);
         assert!(backends.are_served_beside(session.id, good));
@@ -417,7 +496,7 @@ mod tests {
         let backends = backends(&Session::new("home", 1));
         let (picked, edition) = (Arc::clone(&backends.first().picked), backends.edition());
         let other = Session::new("office", 1);
-        backends.lead_to(&other);
+        backends.lead_to(&[Arc::clone(&other)]);
         backends.set_aim(aim("files"));
         assert_eq!((picked.client.as_str(), picked.aim.name.as_str()), ("home", "web"));
         let now = backends.first();

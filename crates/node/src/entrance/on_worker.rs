@@ -43,7 +43,7 @@ impl OpenEntrance {
         let known = self.settings.borrow();
         let of = |known: &&(Arc<Picked>, Rc<Settings>)| known.0.session == picked.session;
         let (_, settings) = match &known[..] {
-            [only] if !self.entrance.backends.is_shared() => only,
+            [only] if !self.entrance.backends.count_apart() => only,
             all => all.iter().find(of)?,
         };
         Some(Rc::clone(&settings.stats))
@@ -72,8 +72,8 @@ impl OpenEntrance {
     /// session.
     fn served_by(&self, picked: &Arc<Picked>) -> Rc<Settings> {
         let mut known = self.settings.borrow_mut();
-        let is_shared = self.entrance.backends.is_shared();
-        let of = known.iter().position(|(of, _)| !is_shared || of.session == picked.session);
+        let apart = self.entrance.backends.count_apart();
+        let of = known.iter().position(|(of, _)| !apart || of.session == picked.session);
         if let Some((of, settings)) = of.and_then(|place| known.get(place))
             && Arc::ptr_eq(of, picked)
         {

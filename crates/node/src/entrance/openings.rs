@@ -98,13 +98,13 @@ impl<T> Default for Openings<T> {
 impl<T: Opening> Openings<T> {
     /// Binds the entries that are not open yet, and reports all failures together. Open entrances
     /// with the same address stay open, even if their target changes. An address that this machine
-    /// does not have is not a failure: see [`Self::try_again`]. `session_of` returns the session
-    /// whose links serve the visitors of an entry.
+    /// does not have is not a failure: see [`Self::try_again`]. `sessions_of` returns the sessions
+    /// whose links serve the visitors of an entry, the preferred session first; at least one.
     pub async fn bind(
         &self,
         wanted: &[T],
         workers: NonZeroUsize,
-        session_of: impl Fn(&T) -> Arc<Session>,
+        sessions_of: impl Fn(&T) -> Vec<Arc<Session>>,
     ) -> anyhow::Result<Bound<T>> {
         let open = self.open.lock().await;
         let change = Arc::clone(&self.change);
@@ -122,7 +122,7 @@ impl<T: Opening> Openings<T> {
             |entry: &T| gone.iter().any(|open| is_in_the_way(open.entry.listen(), entry.listen()));
         let (late, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(|entry| frees(entry));
         let mut absent = Vec::new();
-        let mut bound = |entry: &T| match bind(entry, workers, &session_of(entry)) {
+        let mut bound = |entry: &T| match bind(entry, workers, &sessions_of(entry)) {
             Err(why) if families::is_absent(&why) => {
                 absent.push((entry.clone(), why.to_string()));
                 None
@@ -141,7 +141,7 @@ impl<T: Opening> Openings<T> {
         bound: Bound<T>,
         handles: &[Handle],
         workers: NonZeroUsize,
-        session_of: impl Fn(&T) -> Arc<Session>,
+        sessions_of: impl Fn(&T) -> Vec<Arc<Session>>,
     ) -> Vec<(T, io::Error)> {
         let (mut all, mut failed) = (self.open.lock().await, Vec::new());
         let Some(all) = &mut *all else { return failed };
@@ -159,22 +159,22 @@ impl<T: Opening> Openings<T> {
             if entry.turns_flows(&open.entry) {
                 renew_flows(handles, open.entrance.id).await;
             }
-            let session = session_of(&entry);
-            open.entrance.backends.lead_to(&session);
-            open.entrance.steer(&session);
+            open.entrance.lead_to(&sessions_of(&entry));
             if let Some(known) = all.iter_mut().find(|one| one.entrance.id == open.entrance.id) {
                 known.entry = entry;
             }
         }
         let mut new = bound.new;
         for entry in bound.late {
-            match bind(&entry, workers, &session_of(&entry)) {
+            match bind(&entry, workers, &sessions_of(&entry)) {
                 Ok(opened) => new.push(opened),
                 Err(why) if families::is_absent(&why) => absent.push((entry, why.to_string())),
                 Err(why) => failed.push((entry, io::Error::other(format!("{why:#}")))),
             }
         }
         for (open, listeners) in new {
+            // The sessions may have changed since the entry was bound.
+            open.entrance.lead_to(&sessions_of(&open.entry));
             if let Err(why) = open_everywhere(handles, &open.entrance, listeners).await {
                 close_everywhere(handles, open.entrance.id).await;
                 failed.push((open.entry, why));
@@ -192,7 +192,11 @@ impl<T: Opening> Openings<T> {
 
     /// Opens the entries whose address has since been assigned to this machine. Called
     /// periodically.
-    pub async fn try_again(&self, handles: &[Handle], session_of: impl Fn(&T) -> Arc<Session>) {
+    pub async fn try_again(
+        &self,
+        handles: &[Handle],
+        sessions_of: impl Fn(&T) -> Vec<Arc<Session>>,
+    ) {
         let mut all = self.open.lock().await;
         let (Some(all), Some(workers)) = (&mut *all, NonZeroUsize::new(handles.len())) else {
             return;
@@ -203,7 +207,7 @@ impl<T: Opening> Openings<T> {
         }
         let mut left = Vec::new();
         for (entry, why) in self.waiting() {
-            let opened = match bind(&entry, workers, &session_of(&entry)) {
+            let opened = match bind(&entry, workers, &sessions_of(&entry)) {
                 Ok((open, listeners)) => {
                     match open_everywhere(handles, &open.entrance, listeners).await {
                         Ok(()) => Ok(open),
@@ -280,18 +284,19 @@ fn place(listen: &Local) -> Result<(Over, bool, &LocalAddr), &str> {
 fn bind<T: Opening>(
     entry: &T,
     workers: NonZeroUsize,
-    session: &Arc<Session>,
+    sessions: &[Arc<Session>],
 ) -> anyhow::Result<(Open<T>, Listeners)> {
+    let first = sessions.first().context("no server for it")?;
     let (address, listeners) = listeners::bind(entry.listen(), workers)?;
     let entrance = Arc::new(Entrance {
         id: next_id(),
-        backends: Backends::new(entry.aim(&address), session, entry.gate()),
+        backends: Backends::new(entry.aim(&address), first, entry.gate()),
         address,
         steering: listeners.steering(),
         bounds: entry.bounds(),
         announcers: Announcers::own(entry.announcers()),
     });
-    entrance.steer(session);
+    entrance.lead_to(sessions);
     Ok((Open { entry: entry.clone(), entrance }, listeners))
 }
 
@@ -384,13 +389,13 @@ mod tests {
         let workers =
             Workers::start(one, move |_| State::new(memory::lease(&budget, one))).unwrap();
         let (handles, session) = (workers.handles(), Session::here(1));
-        let session_of = |_: &Entry| Arc::clone(&session);
+        let sessions_of = |_: &Entry| vec![Arc::clone(&session)];
         let openings = Openings::default();
         let open = async |wanted: &[Entry]| {
-            let bound = openings.bind(wanted, one, session_of).await.unwrap();
+            let bound = openings.bind(wanted, one, sessions_of).await.unwrap();
             // A reload is in progress: nobody else opens an entry.
-            openings.try_again(handles, session_of).await;
-            let failed = openings.follow(bound, handles, one, session_of).await;
+            openings.try_again(handles, sessions_of).await;
+            let failed = openings.follow(bound, handles, one, sessions_of).await;
             assert!(failed.is_empty(), "{failed:?}");
             (openings.all().await.len(), openings.waiting().len())
         };
@@ -399,11 +404,11 @@ mod tests {
         let [(entry, why)] = &openings.waiting()[..] else { panic!("one waits") };
         assert_eq!(*entry, both[1]);
         assert!(why.contains("does not have that address; it is tried again every 15 s"), "{why}");
-        openings.try_again(handles, session_of).await;
+        openings.try_again(handles, sessions_of).await;
         assert_eq!(openings.waiting().len(), 1, "it is still not there");
         // The address is now assigned: the test gives the entry another address.
         *openings.absent() = vec![(entries(&["127.0.0.1:0"]).remove(0), why.clone())];
-        openings.try_again(handles, session_of).await;
+        openings.try_again(handles, sessions_of).await;
         assert_eq!((openings.all().await.len(), openings.waiting().len()), (2, 0));
         assert_eq!(open(&both[1..]).await, (0, 1), "a reload keeps what waits");
         assert_eq!(open(&[]).await, (0, 0), "a reload forgets what is gone");

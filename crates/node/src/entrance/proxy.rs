@@ -16,7 +16,7 @@ use super::{Entrance, Entrances};
 use crate::aim::ProxyTerms;
 use crate::auth_failures;
 use crate::backends::Backend;
-use crate::session::Worker;
+use crate::session::{Session, Worker};
 
 type FutureConnectors = LocalFuture<'static, Option<Connectors>>;
 
@@ -75,7 +75,8 @@ impl ProxyLinks {
     fn in_force(&self) -> Option<Arc<Backend>> {
         let is_open =
             self.worker.state.of::<Entrances>().0.borrow().contains_key(&self.entrance.id);
-        let backend = self.entrance.in_force().backend();
+        let is_live = |session: &Session| self.worker.state.live_link(session).is_some();
+        let backend = self.entrance.backends.pick_live(is_live);
         let has = |terms: &Arc<ProxyTerms>| Arc::ptr_eq(terms, &self.terms) || *terms == self.terms;
         let is_in_force = is_open && backend.picked.aim.proxy.as_ref().is_some_and(has);
         is_in_force.then_some(backend)

@@ -52,6 +52,12 @@ impl Entrance {
         self.steering.is_some() || is_socks
     }
 
+    /// Directs new visitors to other sessions, as [`Backends::lead_to`] does.
+    pub fn lead_to(self: &Arc<Self>, sessions: &[Arc<Session>]) {
+        self.backends.lead_to(sessions);
+        sessions.iter().for_each(|session| self.steer(session));
+    }
+
     /// Steers the peers of a UDP port to the workers that have a link of the session, now and after
     /// each change of these workers.
     pub fn steer(self: &Arc<Self>, session: &Session) {

@@ -119,7 +119,7 @@ impl FlowOutlet for Movable {
         if self.entrance.backends.are_served_beside(self.session, self.peer()) {
             tracing::debug!(
                 service = self.entrance.name(), peer = ?self.peer(),
-                "the flow of a silent link ends; the next datagram goes to another client"
+                "the flow of a silent link ends; the next datagram goes over another link"
             );
             self.outlet.close(ResetCode::Shutdown);
         }

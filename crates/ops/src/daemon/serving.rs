@@ -122,6 +122,9 @@ pub trait Inviter: Send + Sync {
         action: InviteAction,
     ) -> SendFuture<'_, anyhow::Result<Option<String>>>;
 
+    /// The name of the server that is queried.
+    fn server(&self) -> String;
+
     /// Completes when a visitor of a private service has logged in.
     fn visited(&self) -> SendFuture<'_, Visited>;
 }

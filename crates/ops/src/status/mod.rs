@@ -24,7 +24,7 @@ use crate::hold::Held;
 pub use carrier::{Carrier, Kcp, Quic, Sent, Tcp};
 pub use number::{NoStreamNumber, StreamKind, StreamNumber};
 pub(crate) use render::tables;
-pub use render::{Rates, render, render_left, render_streams};
+pub use render::{Rates, render, render_left, render_streams, render_why};
 #[cfg(any(test, feature = "sample"))]
 pub use sample::{sample, sample_flows, sample_kcp, sample_requests};
 pub use service::{Bucket, Down, PRIVATE, Requests, Service, ServiceTarget, VISITOR_DENIED};

@@ -161,6 +161,8 @@ mod tests {
         Session {
             peer: "home".to_owned(),
             private: true,
+            standby: true,
+            why: "it is the first".to_owned(),
             state: SessionState::Up.into(),
             resumes: 1,
             bytes_received: 2,

@@ -21,6 +21,14 @@ printed! {
         /// Whether the other side is a client, over a private service.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         pub private: bool,
+        /// Whether the server stands by: the client is logged in, and another server has the
+        /// services.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        pub standby: bool,
+        /// Why the server has the services of the client, or why it stands by. Empty where the
+        /// client has one server, or publishes at every server.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub why: String,
         /// Whether the session has a link. The text of a failure is the last error.
         #[serde(flatten)]
         pub state: Told<SessionState>,

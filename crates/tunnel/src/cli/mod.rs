@@ -248,6 +248,9 @@ pub(crate) enum Command {
         /// Show all columns, however narrow the terminal is
         #[arg(long, conflicts_with = "json")]
         wide: bool,
+        /// Explain which server has the services, and over which path each link goes
+        #[arg(long, conflicts_with_all = ["json", "wide", "watch"])]
+        why: bool,
         /// Repeat the status until Ctrl-C, with rates per second; with --json one object per line
         #[arg(long, value_name = "SECONDS", value_parser = interval)]
         #[arg(num_args = 0..=1, default_missing_value = "1")]

@@ -74,8 +74,8 @@ pub(crate) struct ClientArgs {
     #[arg(conflicts_with_all = ["name", "token", "token_file", "cert", "key"])]
     pub(crate) enroll: Option<String>,
     /// Server: example.com (tls://example.com:7000), quic://…, kcp://…, wss://…; several URLs are
-    /// paths to the same server, the preferred path first. Without --server and --config, the file
-    /// is client.yaml in this folder
+    /// paths to the same server, the preferred path first; NAME=URL names one of several servers.
+    /// Without --server and --config, the file is client.yaml in this folder
     #[arg(long, value_name = "URL")]
     pub(crate) server: Vec<String>,
     /// Name for the log-in

@@ -53,6 +53,8 @@ impl RunningDaemon {
         };
         let token = ops::token()?;
         let action = if order.existing { InviteAction::Existing } else { InviteAction::New };
+        // The code leads the visitor to the server that knows it.
+        let config = config.at_server(&self.inviter()?.server());
         let asked = self.inviter()?.ask(visitor.clone(), service.clone(), action).await;
         let (secret, left_to_do) = match asked {
             Ok(secret) => (secret, None),
@@ -259,12 +261,12 @@ fn authority(config: &ClientConfig) -> Option<String> {
         Trust::Ca(file) => Some(Some(file.display().to_string())),
         Trust::System => None,
     };
-    config.servers.iter().find_map(of).flatten()
+    config.paths().find_map(of).flatten()
 }
 
 /// The code with which the visitor enrols at the server of this client.
 fn enrolment(config: &ClientConfig, visitor: &Name, secret: String) -> Code {
-    let pin = config.servers.iter().find_map(|path| match &path.trust {
+    let pin = config.paths().find_map(|path| match &path.trust {
         Trust::Pins(pins) => pins.first().cloned(),
         Trust::System | Trust::Ca(_) => None,
     });
@@ -276,15 +278,14 @@ fn enrolment(config: &ClientConfig, visitor: &Name, secret: String) -> Code {
         name: visitor.to_string(),
         secret,
         self_signed: pin.is_some(),
-        proxied: pin.is_some() && config.servers.iter().any(is_of_proxy),
+        proxied: pin.is_some() && config.paths().any(is_of_proxy),
         pin,
         renew: false,
         may: None,
         reach: None,
-        urls: config.servers.iter().map(|path| path.endpoint.to_string()).collect(),
+        urls: config.paths().map(|path| path.endpoint.to_string()).collect(),
         names: config
-            .servers
-            .iter()
+            .paths()
             .filter_map(|path| Some((path.endpoint.to_string(), path.sni.clone()?)))
             .collect(),
     }

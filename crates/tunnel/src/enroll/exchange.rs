@@ -60,7 +60,7 @@ impl Verified {
     /// The pins and the authorities of an existing configuration.
     pub(super) fn of_file(config: &ClientConfig) -> Vec<Self> {
         let mut all: Vec<&Trust> = Vec::new();
-        for path in &config.servers {
+        for path in config.paths() {
             if !all.contains(&&path.trust) {
                 all.push(&path.trust);
             }
@@ -116,7 +116,7 @@ pub(super) fn ways(
     let (mut found, mut failed) = (Vec::new(), None);
     for verified in kinds {
         let config = checked(code, args, &verified)?;
-        for path in &config.servers {
+        for path in config.paths() {
             let (has_tls, is_pinned) = (path.endpoint.scheme.tls, verified.is_of_code);
             // A path without TLS has no certificate, and the pin does not apply to a proxy: such a
             // path is listed only once.
@@ -161,7 +161,7 @@ pub(super) fn checked(
     // The environment may name a proxy.
     let load = |sources: &Sources<'_>| config::load_client(None, &flags, sources);
     let mut config = with_sources(Path::new(""), load).map_err(WrongConfig::from)?.config;
-    for path in &mut config.servers {
+    for path in config.paths_mut() {
         path.sni = code.names.get(&path.endpoint.to_string()).cloned();
     }
     Ok(config)

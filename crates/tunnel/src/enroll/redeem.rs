@@ -321,7 +321,7 @@ mod tests {
             assert_eq!(text.contains("pin"), pin.is_some());
         }
         let config = checked(&code, &args, &Verified::default()).unwrap();
-        assert_eq!(config.servers[0].sni.as_deref(), Some("tunnel.example.com"));
+        assert_eq!(config.servers[0].paths[0].sni.as_deref(), Some("tunnel.example.com"));
     }
 
     #[test]

@@ -201,6 +201,9 @@ fn keep(to: &mut Loaded<ClientConfig>, kept: &KeptLists) -> Result<(), WrongConf
     let mut lists = kept.load(to.config.id_prefix.as_deref())?;
     // An expired entry does not shadow the entry of the file.
     drop(take_ended(&mut lists.lists.services));
+    // An entry that a command has added must not keep the client from its start.
+    let unknown = to.config.without_unknown_servers(&mut lists.lists);
+    to.warnings.extend(unknown.iter().map(|bad| format!("{}: {bad}", kept.path().display())));
     to.config
         .keep(&lists)
         .map_err(|bad| WrongConfig::one(format!("{}: {bad}", kept.path().display())))?;

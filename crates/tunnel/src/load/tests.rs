@@ -30,7 +30,7 @@ fn a_file_finds_its_token_beside_it_and_flags_win() {
     let line = format!("tunnel client --config {} --server tcp://127.0.0.1:1", file.display());
     let Loaded { config, warnings } = client(&client_args(&line), None).unwrap();
     assert_eq!(config.token.unwrap().secret.reveal(), token);
-    assert_eq!(config.servers[0].endpoint.port, 1);
+    assert_eq!(config.servers[0].paths[0].endpoint.port, 1);
     assert_eq!(config.common.control, Some(dir.path().join("c.sock")));
     assert!(warnings.iter().any(|w| w.contains("chmod 600")), "{warnings:?}");
 }

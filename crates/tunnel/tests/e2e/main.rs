@@ -73,6 +73,7 @@ mod reload;
 mod reload_client;
 mod rights;
 mod secrets;
+mod servers;
 mod sessions;
 mod set_up;
 mod shared;

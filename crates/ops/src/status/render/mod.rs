@@ -60,6 +60,35 @@ pub fn render(status: &Status, rates: Option<&Rates>, screen: Screen) -> Drawn {
     sheet.finish()
 }
 
+/// The reasons for the choice of servers and paths as readable text: each session with its state,
+/// and the round trip and the path of each link.
+pub fn render_why(status: &Status, screen: Screen) -> Drawn {
+    let mut sheet = Sheet::new(screen);
+    for session in &status.sessions {
+        let Session { peer, state, standby, why, links, .. } = session;
+        let role = if *standby { ", stands by" } else { "" };
+        let because = if why.is_empty() { String::new() } else { format!(": {why}") };
+        sheet.state(format_args!("{peer}: "), (state.tone(), state), format!("{role}{because}"));
+        sheet.indented(|sheet| {
+            for link in links {
+                for carrier in &link.carriers {
+                    let Carrier { transport, peer, rtt_micros, standby, .. } = carrier;
+                    let rtt = rtt_micros.map(|micros| {
+                        format!(", round trip {}.{} ms", micros / 1_000, micros % 1_000 / 100)
+                    });
+                    let role = if *standby { ", stands by" } else { "" };
+                    let rtt = rtt.unwrap_or_default();
+                    sheet.line(format_args!(
+                        "link {}: {transport} to {peer}{rtt}{role}",
+                        link.serial
+                    ));
+                }
+            }
+        });
+    }
+    sheet.finish()
+}
+
 fn all(sheet: &mut Sheet, status: &Status, rates: Option<&Rates>) {
     head(sheet, status);
     daemons_table(sheet, &status.daemons);
@@ -80,8 +109,9 @@ fn all(sheet: &mut Sheet, status: &Status, rates: Option<&Rates>) {
     }
     for session in sessions {
         sheet.gap();
-        let Session { peer, state, .. } = session;
-        sheet.state(format_args!("{peer}: "), (state.tone(), state), "");
+        let Session { peer, state, standby, .. } = session;
+        let stands_by = if *standby { ", stands by" } else { "" };
+        sheet.state(format_args!("{peer}: "), (state.tone(), state), stands_by);
         tables(sheet, session, rates);
     }
 }
