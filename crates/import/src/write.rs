@@ -4,6 +4,7 @@ use std::fmt;
 
 use config::edit::{SECRET, Value, file, show};
 
+use crate::address::name;
 use crate::plan::{Admitted, Client, Keys, Plan, Proxy, Rights, Service, map, set, text, texts};
 use crate::{Finding, Program};
 
@@ -180,10 +181,16 @@ fn allow(entry: &mut Keys, rights: &Rights) {
 
 pub(crate) fn client(client: &Client, plan: &Plan) -> Keys {
     let mut paths = Vec::new();
-    for path in &client.servers {
-        paths.push(match &path.sni {
-            Some(sni) => map(&[("url", text(path.url())), ("sni", text(sni))]),
-            None => text(path.url()),
+    let several = client.several && client.servers.len() > 1;
+    for (nth, path) in client.servers.iter().enumerate() {
+        let name = several.then(|| ("name", text(server_name(client, nth))));
+        let sni = path.sni.as_ref().map(|sni| ("sni", text(sni)));
+        paths.push(if name.is_none() && sni.is_none() {
+            text(path.url())
+        } else {
+            let keys: Vec<_> =
+                name.into_iter().chain([("url", text(path.url()))]).chain(sni).collect();
+            map(&keys)
         });
     }
     let servers = if paths.len() == 1 { paths.swap_remove(0) } else { Value::List(paths) };
@@ -224,6 +231,14 @@ pub(crate) fn client(client: &Client, plan: &Plan) -> Keys {
         keys.push(("forwards".to_owned(), Value::List(forwards)));
     }
     keys
+}
+
+/// The name of one of several servers: its host, if no other server has the host and if the host can
+/// be a name.
+fn server_name(client: &Client, nth: usize) -> String {
+    let host = client.servers.get(nth).map(|path| path.host.as_str()).unwrap_or_default();
+    let is_alone = client.servers.iter().filter(|path| path.host == host).count() == 1;
+    if is_alone && name(host) == host { host.to_owned() } else { format!("server-{}", nth + 1) }
 }
 
 fn service(service: &Service) -> Value {

@@ -201,6 +201,8 @@ pub(crate) struct Client {
     pub(crate) name: String,
     pub(crate) sources: Vec<String>,
     pub(crate) servers: Vec<Path>,
+    /// Each path is a server of its own. Otherwise all paths lead to one server.
+    pub(crate) several: bool,
     /// The authorities that the source trusts.
     pub(crate) ca: Option<String>,
     /// The certificate and the key that the client shows.

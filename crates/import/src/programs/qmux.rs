@@ -139,10 +139,7 @@ fn client(section: &Section<'_>, pairs: &[Pair<'_>], met: &mut Vec<u16>, client:
         client.servers.push(path);
         first.get_or_insert(port);
     }
-    if client.servers.len() > 1 {
-        let why = "a client of this version is at one of its servers at a time, in this order";
-        section.note_at("server", why, "a client process for each server");
-    }
+    client.several = true;
     client.ca = section.path("tls.ca_cert_file");
     let pair = (section.path("tls.client_cert_file"), section.path("tls.client_key_file"));
     if let (Some(cert), Some(key)) = pair {
