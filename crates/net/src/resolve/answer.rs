@@ -3,7 +3,11 @@
 use std::io;
 use std::net::IpAddr;
 
+use super::services::ServiceRecords;
+
 pub(super) type Answer = Result<Vec<IpAddr>, Failure>;
+
+pub(super) type ServiceAnswer = Result<ServiceRecords, Failure>;
 
 /// An error of the resolver.
 #[derive(Clone, Debug)]

@@ -21,6 +21,7 @@ mod answer;
 mod literal;
 mod names;
 mod queue;
+mod services;
 mod stub;
 
 use std::borrow::Cow;
@@ -35,6 +36,8 @@ use tokio::task::spawn_blocking;
 use answer::Failure;
 use queue::{Job, Queue};
 use stub::{LookupFiles, Sockets, Stub};
+
+pub use services::{ServiceRecord, ServiceRecords, in_order};
 
 /// The bounds of a [`Resolver`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +145,25 @@ impl Resolver {
         let answered = answer.wait_for(Option::is_some).await.map_err(|_| gone())?.clone();
         let found = answered.ok_or_else(gone)?.map_err(Failure::again)?;
         if found.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(found) }
+    }
+
+    /// Returns the SRV records of `name` (RFC 2782); there is at least one. The order in which a
+    /// client uses them is that of [`in_order`].
+    ///
+    /// A question about a service has no account and takes no place, because only this process
+    /// itself asks about a few names of its configuration.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] if the name does not exist or has no SRV record, and if the
+    /// domain says that it does not offer the service. Otherwise as [`Self::look_up`].
+    pub async fn services(&self, name: &str) -> io::Result<ServiceRecords> {
+        let Source::Stub(stub) = &self.0.source else {
+            let text = "this resolver looks up addresses alone";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        };
+        let (stub, name) = (Arc::clone(stub), lower(name).into_owned());
+        let found = names::handle()?.spawn(async move { stub.services(&name).await });
+        found.await.map_err(io::Error::other)?.map_err(Failure::again)
     }
 
     /// The number of lookups in progress.
@@ -253,6 +275,14 @@ impl Lookups {
         }
         let host = &*lower(host);
         self.resolver.look_up(self.account.as_deref().unwrap_or(host), host).await
+    }
+
+    /// Returns the SRV records of `name`, as [`Resolver::services`] does.
+    ///
+    /// # Errors
+    /// As [`Resolver::services`].
+    pub async fn services(&self, name: &str) -> io::Result<ServiceRecords> {
+        self.resolver.services(name).await
     }
 
     /// Reports that no connection to any address of `host` succeeded, so that the next caller

@@ -184,3 +184,10 @@ async fn localhost_is_both_loopback_addresses_without_a_lookup() {
         assert_eq!(lookups.resolve(name).await.unwrap(), both, "{name}");
     }
 }
+
+#[tokio::test]
+async fn a_resolver_of_a_function_knows_no_services() {
+    let resolver = Resolver::with(BOUNDS, |_| Ok(vec![HERE]));
+    let error = resolver.services("_tunnel._tcp.test").await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+}

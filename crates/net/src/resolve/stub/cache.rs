@@ -11,8 +11,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::resolve::answer::Answer;
-
 /// The maximum number of cached names. With all their addresses they take at most 1 MiB.
 const NAMES: usize = 1024;
 
@@ -23,22 +21,29 @@ pub(super) const MOST: Duration = Duration::from_secs(10);
 /// together get the same answer.
 pub(super) const LEAST: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Default)]
-pub(super) struct Cache(HashMap<Arc<str>, KeptAnswer>);
+/// The answers by name. `A` is the type of an answer.
+#[derive(Debug)]
+pub(super) struct Cache<A>(HashMap<Arc<str>, KeptAnswer<A>>);
 
 #[derive(Debug)]
-struct KeptAnswer {
-    answer: Answer,
+struct KeptAnswer<A> {
+    answer: A,
     since: Instant,
     until: Instant,
 }
 
-impl Cache {
-    pub(super) fn get(&self, host: &str, now: Instant) -> Option<&Answer> {
+impl<A> Default for Cache<A> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<A> Cache<A> {
+    pub(super) fn get(&self, host: &str, now: Instant) -> Option<&A> {
         self.0.get(host).filter(|kept| now < kept.until).map(|kept| &kept.answer)
     }
 
-    pub(super) fn put(&mut self, host: Arc<str>, answer: Answer, ttl: Duration, now: Instant) {
+    pub(super) fn put(&mut self, host: Arc<str>, answer: A, ttl: Duration, now: Instant) {
         if self.0.len() >= NAMES && !self.0.contains_key(&host) {
             self.0.retain(|_, kept| now < kept.until);
         }
@@ -71,6 +76,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+    use crate::resolve::answer::Answer;
 
     fn here() -> Answer {
         Ok(vec![Ipv4Addr::LOCALHOST.into()])

@@ -80,16 +80,27 @@ pub(super) fn no_answer(conf: &Conf, troubles: &[(SocketAddr, Trouble)]) -> Fail
     Failure::new(&io::Error::other(text))
 }
 
-/// The failure if a server answers that the name has no address.
-pub(super) fn no_address(server: SocketAddr, exists: bool, searched: &[String]) -> Failure {
+/// The failure if a server answers that the name has no record of the type `what`.
+pub(super) fn no_record(
+    what: &str,
+    server: SocketAddr,
+    exists: bool,
+    searched: &[String],
+) -> Failure {
     let mut text = if exists {
-        format!("the name has no address, says the name server {}", server.ip())
+        format!("the name has no {what}, says the name server {}", server.ip())
     } else {
         format!("there is no such name, says the name server {}", server.ip())
     };
     if searched.len() > 1 {
         let _ = write!(text, " (asked for {})", searched.join(", "));
     }
+    Failure::new(&io::Error::new(io::ErrorKind::NotFound, text))
+}
+
+/// The failure if the domain says that it does not offer the service (RFC 2782).
+pub(super) fn no_service() -> Failure {
+    let text = "the domain does not offer this service: the target of its SRV record is `.`";
     Failure::new(&io::Error::new(io::ErrorKind::NotFound, text))
 }
 

@@ -5,7 +5,8 @@
 //!                                                                     servers in order (`ask`)
 //! ```
 //!
-//! Concurrent lookups of a name are merged into one. Other sources of nsswitch.conf(5) (mDNS, LDAP,
+//! Concurrent lookups of a name are merged into one. SRV records are asked for in the same way, but
+//! for `/etc/hosts`, which has none, and the merging, because few callers ask. Other sources of nsswitch.conf(5) (mDNS, LDAP,
 //! NIS) are not used: the static binary could not use them, and both builds must give the same
 //! results.
 
@@ -23,7 +24,7 @@ mod wire;
 use std::cmp;
 use std::collections::HashMap;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,12 +33,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::answer::Answer;
+use super::answer::{Answer, Failure, ServiceAnswer};
+use super::services::ServiceRecords;
 use ask::{Exchange, Health, ServerReply, ask};
 use cache::{Cache, LEAST};
 use failure::Trouble;
 use files::{FileContents, Stamps};
-use wire::{IpFamily, Question};
+use wire::{Question, Record, RecordKind};
 
 pub(super) use files::LookupFiles;
 pub(super) use sockets::Sockets;
@@ -71,7 +73,8 @@ struct StubState {
     checked: Option<Instant>,
     /// The state of the configured servers.
     health: Arc<Health>,
-    cache: Cache,
+    cache: Cache<Answer>,
+    services: Cache<ServiceAnswer>,
     /// Lookups in progress.
     flights: HashMap<Arc<str>, Flight>,
     /// The number of changes of the files. An answer of an earlier configuration is not cached.
@@ -100,9 +103,17 @@ struct Lead {
     publish: watch::Sender<Option<Answer>>,
 }
 
-/// The outcome of the query of one family, or of both.
+/// What a lookup asks for.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    Addresses,
+    Services,
+}
+
+/// The outcome of the queries about a name: of one type of records, or of addresses of both
+/// families.
 enum NameOutcome {
-    Found { server: SocketAddr, addresses: Vec<IpAddr>, ttl: Duration },
+    Found { server: SocketAddr, records: Vec<Record>, ttl: Duration },
     Nothing { server: SocketAddr, exists: bool, ttl: Duration },
     Failed(Vec<(SocketAddr, Trouble)>),
 }
@@ -140,8 +151,7 @@ impl<E: Exchange> Stub<E> {
         };
         let landing = Landing { stub: self, host };
         let known = known.unwrap_or_else(|| self.read(edition));
-        let found = timeout(ALL, self.find(&known, &health, host)).await;
-        let (answer, ttl) = found.unwrap_or_else(|_| (Err(failure::too_long(ALL)), LEAST));
+        let (answer, ttl) = self.addresses(&known, &health, host).await;
         {
             let mut state = self.lock();
             if state.edition == edition {
@@ -150,6 +160,27 @@ impl<E: Exchange> Stub<E> {
         }
         drop(landing);
         publish.send_replace(Some(answer.clone()));
+        answer
+    }
+
+    /// The SRV records of `name`, which is in lower case.
+    pub(super) async fn services(&self, name: &str) -> ServiceAnswer {
+        let (known, health, edition) = {
+            let mut state = self.lock();
+            self.check(&mut state);
+            if let Some(answer) = state.services.get(name, Instant::now()) {
+                return answer.clone();
+            }
+            (state.known.clone(), Arc::clone(&state.health), state.edition)
+        };
+        let known = known.unwrap_or_else(|| self.read(edition));
+        let found = timeout(ALL, self.find(&known, &health, name, Wanted::Services)).await;
+        let (found, ttl) = found.unwrap_or_else(|_| (Err(failure::too_long(ALL)), LEAST));
+        let answer = found.and_then(|records| offered(records, ttl));
+        let mut state = self.lock();
+        if state.edition == edition {
+            state.services.put(name.into(), answer.clone(), ttl, Instant::now());
+        }
         answer
     }
 
@@ -192,11 +223,12 @@ impl<E: Exchange> Stub<E> {
             state.known = None;
             state.health = Arc::default();
             state.cache.clear();
+            state.services.clear();
         }
     }
 
-    /// Returns the answer and its TTL.
-    async fn find(
+    /// The addresses of `host` and their TTL. `/etc/hosts` comes before the servers.
+    async fn addresses(
         &self,
         known: &FileContents,
         health: &Arc<Health>,
@@ -206,6 +238,23 @@ impl<E: Exchange> Stub<E> {
         if !listed.is_empty() {
             return (Ok(listed), cache::MOST);
         }
+        let found = timeout(ALL, self.find(known, health, host, Wanted::Addresses)).await;
+        let (found, ttl) = found.unwrap_or_else(|_| (Err(failure::too_long(ALL)), LEAST));
+        let address = |record| match record {
+            Record::Address(ip) => Some(ip),
+            Record::Service(_) => None,
+        };
+        (found.map(|records| records.into_iter().filter_map(address).collect()), ttl)
+    }
+
+    /// Queries the servers about each candidate. Returns the records and their TTL.
+    async fn find(
+        &self,
+        known: &FileContents,
+        health: &Arc<Health>,
+        host: &str,
+        wanted: Wanted,
+    ) -> (Result<Vec<Record>, Failure>, Duration) {
         let conf = &known.conf;
         let candidates = conf.candidates(host);
         if !candidates.iter().any(|name| wire::is_name(name)) {
@@ -219,8 +268,16 @@ impl<E: Exchange> Stub<E> {
         }
         let (mut nothing, mut failed) = (None, None);
         for name in candidates.iter().filter(|name| wire::is_name(name)) {
-            match self.both(known, health, &servers, name).await {
-                NameOutcome::Found { addresses, ttl, .. } => return (Ok(addresses), ttl),
+            let answered = match wanted {
+                Wanted::Addresses => self.both(known, health, &servers, name).await,
+                Wanted::Services => {
+                    let question = Question { name: name.clone(), kind: RecordKind::Srv };
+                    let how = (conf.wait, conf.by_tcp);
+                    outcome(ask(&self.exchange, health, &servers, &question, how).await)
+                }
+            };
+            match answered {
+                NameOutcome::Found { records, ttl, .. } => return (Ok(records), ttl),
                 NameOutcome::Nothing { server, exists, ttl } => {
                     let (had, lasts) = nothing.map_or((false, ttl), |(_, had, ttl)| (had, ttl));
                     nothing = Some((server, exists || had, ttl.min(lasts)));
@@ -238,7 +295,11 @@ impl<E: Exchange> Stub<E> {
         }
         match (failed, nothing) {
             (None, Some((server, exists, ttl))) => {
-                (Err(failure::no_address(server, exists, &candidates)), ttl)
+                let what = match wanted {
+                    Wanted::Addresses => "address",
+                    Wanted::Services => "SRV record",
+                };
+                (Err(failure::no_record(what, server, exists, &candidates)), ttl)
             }
             (Some(failure), _) => (Err(failure), LEAST),
             (None, None) => (Err(failure::lost()), LEAST),
@@ -255,7 +316,7 @@ impl<E: Exchange> Stub<E> {
     ) -> NameOutcome {
         let conf = &known.conf;
         let question = |kind| Question { name: name.to_owned(), kind };
-        let (q4, q6) = (question(IpFamily::V4), question(IpFamily::V6));
+        let (q4, q6) = (question(RecordKind::A), question(RecordKind::Aaaa));
         let how = (conf.wait, conf.by_tcp);
         let mut v4 = pin!(ask(&self.exchange, health, servers, &q4, how));
         if conf.only_v4 {
@@ -294,6 +355,20 @@ impl<E: Exchange> Drop for Landing<'_, E> {
     }
 }
 
+/// The servers of a service. A record without a target says that there is none.
+fn offered(records: Vec<Record>, ttl: Duration) -> ServiceAnswer {
+    let service = |record| match record {
+        Record::Service(record) if !record.target.is_empty() => Some(record),
+        Record::Service(_) | Record::Address(_) => None,
+    };
+    let records: Vec<_> = records.into_iter().filter_map(service).collect();
+    if records.is_empty() {
+        Err(failure::no_service())
+    } else {
+        Ok(ServiceRecords { records, ttl })
+    }
+}
+
 fn outcome(answered: Result<ServerReply, Vec<(SocketAddr, Trouble)>>) -> NameOutcome {
     match answered {
         Err(troubles) => NameOutcome::Failed(troubles),
@@ -302,7 +377,7 @@ fn outcome(answered: Result<ServerReply, Vec<(SocketAddr, Trouble)>>) -> NameOut
             if reply.found.is_empty() {
                 NameOutcome::Nothing { server, exists: reply.exists, ttl }
             } else {
-                NameOutcome::Found { server, addresses: reply.found, ttl }
+                NameOutcome::Found { server, records: reply.found, ttl }
             }
         }
     }
@@ -328,17 +403,15 @@ fn joined(servers: &[SocketAddr], v4: Option<NameOutcome>, v6: Option<NameOutcom
     let rank = |server: SocketAddr| servers.iter().position(|known| *known == server);
     match (v4, v6) {
         (
-            Some(NameOutcome::Found { server, mut addresses, ttl }),
-            Some(NameOutcome::Found { server: other, addresses: v6, ttl: lasts }),
+            Some(NameOutcome::Found { server, mut records, ttl }),
+            Some(NameOutcome::Found { server: other, records: v6, ttl: lasts }),
         ) => match rank(server).cmp(&rank(other)) {
-            cmp::Ordering::Less => NameOutcome::Found { server, addresses, ttl },
+            cmp::Ordering::Less => NameOutcome::Found { server, records, ttl },
             cmp::Ordering::Equal => {
-                addresses.extend(v6);
-                NameOutcome::Found { server, addresses, ttl: ttl.min(lasts) }
+                records.extend(v6);
+                NameOutcome::Found { server, records, ttl: ttl.min(lasts) }
             }
-            cmp::Ordering::Greater => {
-                NameOutcome::Found { server: other, addresses: v6, ttl: lasts }
-            }
+            cmp::Ordering::Greater => NameOutcome::Found { server: other, records: v6, ttl: lasts },
         },
         (Some(found @ NameOutcome::Found { .. }), _)
         | (_, Some(found @ NameOutcome::Found { .. })) => found,

@@ -12,6 +12,7 @@ pub(super) const A: u16 = 1;
 pub(super) const CNAME: u16 = 5;
 pub(super) const SOA: u16 = 6;
 pub(super) const AAAA: u16 = 28;
+pub(super) const SRV: u16 = 33;
 
 /// Flags and code of a normal reply, and of NXDOMAIN.
 pub(super) const ANSWER: u16 = 0x8180;
@@ -32,6 +33,18 @@ pub(super) fn a<'a>(owner: &'a str, ttl: u32, ip: [u8; 4]) -> PacketRecord<'a> {
 
 pub(super) fn cname<'a>(owner: &'a str, ttl: u32, to: &str) -> PacketRecord<'a> {
     PacketRecord { owner, kind: CNAME, ttl, data: name(to) }
+}
+
+/// An SRV record with priority, weight and port.
+pub(super) fn srv<'a>(
+    owner: &'a str,
+    ttl: u32,
+    numbers: [u16; 3],
+    target: &str,
+) -> PacketRecord<'a> {
+    let mut data: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
+    data.extend(name(target));
+    PacketRecord { owner, kind: SRV, ttl, data }
 }
 
 /// A SOA record whose last number, the negative TTL, is `minimum`.

@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use domain::base::iana::Rcode;
 use tempfile::TempDir;
@@ -8,8 +8,9 @@ use tokio::net::UdpSocket;
 use tokio::time::sleep;
 
 use super::ask::Answering;
-use super::wire::DnsReply;
+use super::wire::{DnsReply, Record};
 use super::*;
+use crate::resolve::services::ServiceRecord;
 
 /// A name server without a network. It knows names, and takes 20 ms.
 #[derive(Clone, Default)]
@@ -17,15 +18,15 @@ struct Zone(Arc<Mutex<Names>>);
 
 #[derive(Default)]
 struct Names {
-    known: HashMap<(String, IpFamily), (Vec<IpAddr>, u64)>,
+    known: HashMap<(String, RecordKind), (Vec<Record>, u64)>,
     /// Names that exist without an address.
     bare: HashSet<String>,
     /// Names about which the servers fail, or are silent.
     failing: HashSet<String>,
     /// The kind of question that this server refuses.
-    refusing: Option<(SocketAddr, IpFamily)>,
-    silent: HashSet<(String, IpFamily)>,
-    asked: Vec<(String, IpFamily)>,
+    refusing: Option<(SocketAddr, RecordKind)>,
+    silent: HashSet<(String, RecordKind)>,
+    asked: Vec<(String, RecordKind)>,
     servers: Vec<SocketAddr>,
 }
 
@@ -56,14 +57,27 @@ impl Exchange for Zone {
 impl Zone {
     fn know(&self, name: &str, ip: &str, ttl: u64) {
         let ip: IpAddr = ip.parse().unwrap();
-        let kind = if ip.is_ipv4() { IpFamily::V4 } else { IpFamily::V6 };
-        self.0.lock().unwrap().known.insert((name.to_owned(), kind), (vec![ip], ttl));
+        let kind = if ip.is_ipv4() { RecordKind::A } else { RecordKind::Aaaa };
+        self.0
+            .lock()
+            .unwrap()
+            .known
+            .insert((name.to_owned(), kind), (vec![Record::Address(ip)], ttl));
+    }
+
+    /// Learns the service at `name` with this record, besides the records that it has.
+    fn offer(&self, name: &str, (priority, port, target): (u16, u16, &str), ttl: u64) {
+        let record = ServiceRecord { priority, weight: 1, port, target: target.to_owned() };
+        let mut names = self.0.lock().unwrap();
+        let known = names.known.entry((name.to_owned(), RecordKind::Srv)).or_default();
+        known.0.push(Record::Service(record));
+        known.1 = ttl;
     }
 
     /// The names that were asked about since the last call, without repetition.
     fn asked(&self) -> Vec<String> {
         let mut asked = std::mem::take(&mut self.0.lock().unwrap().asked);
-        asked.retain(|(_, kind)| *kind == IpFamily::V4);
+        asked.retain(|(_, kind)| *kind != RecordKind::Aaaa);
         asked.into_iter().map(|(name, _)| name).collect()
     }
 }
@@ -193,7 +207,7 @@ async fn a_failure_is_kept_for_a_second_and_names_each_server() {
 #[tokio::test(start_paused = true)]
 async fn servers_that_are_silent_end_the_search_and_a_missing_file_names_this_machine() {
     let rig = Rig::new(ONE, "");
-    for kind in [IpFamily::V4, IpFamily::V6] {
+    for kind in [RecordKind::A, RecordKind::Aaaa] {
         rig.zone.0.lock().unwrap().silent.insert(("app.a.test".into(), kind));
     }
     let start = Instant::now();
@@ -211,7 +225,7 @@ async fn servers_that_are_silent_end_the_search_and_a_missing_file_names_this_ma
 async fn a_server_that_drops_questions_about_ipv6_delays_a_name_little() {
     let rig = Rig::new(ONE, "");
     rig.zone.know("app.test", "10.0.0.8", 60);
-    rig.zone.0.lock().unwrap().silent.insert(("app.test".into(), IpFamily::V6));
+    rig.zone.0.lock().unwrap().silent.insert(("app.test".into(), RecordKind::Aaaa));
     let start = Instant::now();
     assert_eq!(rig.find("app.test").await, found(&["10.0.0.8"]));
     assert_eq!(start.elapsed(), Duration::from_millis(270));
@@ -223,9 +237,9 @@ async fn of_addresses_of_two_servers_those_of_the_first_count() {
     rig.zone.know("app.test", "10.0.0.8", 60);
     rig.zone.know("app.test", "2001:db8::8", 60);
     let first = "10.0.0.1:53".parse().unwrap();
-    rig.zone.0.lock().unwrap().refusing = Some((first, IpFamily::V6));
+    rig.zone.0.lock().unwrap().refusing = Some((first, RecordKind::Aaaa));
     assert_eq!(rig.find("app.test").await, found(&["10.0.0.8"]));
-    rig.zone.0.lock().unwrap().refusing = Some((first, IpFamily::V4));
+    rig.zone.0.lock().unwrap().refusing = Some((first, RecordKind::A));
     assert_eq!(rig.find("app.test.").await, found(&["2001:db8::8"]));
 }
 
@@ -325,6 +339,91 @@ async fn a_text_that_is_no_name_is_asked_of_nobody() {
     }
     assert_eq!(rig.zone.asked(), [""; 0]);
     assert_eq!(rig.find("strange!name").await, found(&["10.9.9.9"]));
+}
+
+/// The places of a service with the time of the answer, or the kind of the error and its text.
+async fn services(rig: &Rig, name: &str) -> Result<(Vec<String>, u64), String> {
+    match rig.stub.services(name).await {
+        Ok(found) => {
+            let place = |record: &ServiceRecord| format!("{}:{}", record.target, record.port);
+            Ok((found.records.iter().map(place).collect(), found.ttl.as_secs()))
+        }
+        Err(failure) => {
+            let error = failure.again();
+            Err(format!("{:?}: {error}", error.kind()))
+        }
+    }
+}
+
+fn places(places: &[&str], ttl: u64) -> Result<(Vec<String>, u64), String> {
+    Ok((places.iter().map(|place| (*place).to_owned()).collect(), ttl))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_is_asked_of_the_servers_alone_and_its_answer_is_kept_for_its_time() {
+    let rig = Rig::new(ONE, "10.9.9.9 _tunnel._tcp.test\n");
+    rig.zone.offer("_tunnel._tcp.test", (10, 7000, "fra.test"), 3);
+    rig.zone.offer("_tunnel._tcp.test", (10, 7001, "ams.test"), 3);
+    let both = places(&["fra.test:7000", "ams.test:7001"], 3);
+    assert_eq!(services(&rig, "_tunnel._tcp.test").await, both);
+    assert_eq!(services(&rig, "_tunnel._tcp.test").await, both);
+    assert_eq!(rig.zone.asked(), ["_tunnel._tcp.test"]);
+    rig.zone.offer("_tunnel._tcp.test", (5, 7002, "waw.test"), 600);
+    sleep(Duration::from_secs(3)).await;
+    let three = places(&["fra.test:7000", "ams.test:7001", "waw.test:7002"], 600);
+    assert_eq!(services(&rig, "_tunnel._tcp.test").await, three);
+    // An address of the name is another answer.
+    assert_eq!(rig.find("_tunnel._tcp.test").await, found(&["10.9.9.9"]));
+    // A change of the files ends what is kept.
+    rig.zone.asked();
+    fs::write(rig.dir.path().join("resolv.conf"), "nameserver 10.0.0.2\n").unwrap();
+    sleep(CHECK).await;
+    assert_eq!(services(&rig, "_tunnel._tcp.test").await, three);
+    assert_eq!(rig.zone.asked(), ["_tunnel._tcp.test"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_is_not_there_is_an_error_that_says_why() {
+    let rig = Rig::new("nameserver 10.0.0.1\nsearch corp.test\n", "");
+    let name = "_tunnel._tcp.none.test";
+    let error = services(&rig, name).await.unwrap_err();
+    let searched = "(asked for _tunnel._tcp.none.test, _tunnel._tcp.none.test.corp.test)";
+    assert_eq!(
+        error,
+        format!("NotFound: there is no such name, says the name server 10.0.0.1 {searched}")
+    );
+    rig.zone.0.lock().unwrap().bare.insert("_tunnel._tcp.bare.test".into());
+    let error = services(&rig, "_tunnel._tcp.bare.test.").await.unwrap_err();
+    assert_eq!(error, "NotFound: the name has no SRV record, says the name server 10.0.0.1");
+    rig.zone.offer("_tunnel._tcp.shut.test", (0, 0, ""), 60);
+    let error = services(&rig, "_tunnel._tcp.shut.test").await.unwrap_err();
+    assert!(error.contains("does not offer this service"), "{error}");
+    // A record without a target beside others says nothing.
+    rig.zone.offer("_tunnel._tcp.shut.test", (0, 1, "fra.test"), 60);
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(services(&rig, "_tunnel._tcp.shut.test").await, places(&["fra.test:1"], 60));
+    let error = services(&rig, "no name").await.unwrap_err();
+    assert!(error.starts_with("NotFound: this is no host name"), "{error}");
+    // The search list makes short names longer, as it does for addresses.
+    rig.zone.offer("_tunnel._tcp.corp.test", (0, 1, "ams.test"), 60);
+    assert_eq!(services(&rig, "_tunnel._tcp").await, places(&["ams.test:1"], 60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_the_first_server_cannot_look_up_is_asked_of_the_next() {
+    let rig = Rig::new("nameserver 10.0.0.1\nnameserver 10.0.0.2\n", "");
+    rig.zone.offer("_tunnel._tcp.test", (10, 7000, "fra.test"), 60);
+    let first = "10.0.0.1:53".parse().unwrap();
+    rig.zone.0.lock().unwrap().refusing = Some((first, RecordKind::Srv));
+    assert_eq!(services(&rig, "_tunnel._tcp.test").await, places(&["fra.test:7000"], 60));
+    rig.zone.0.lock().unwrap().failing.insert("_tunnel._tcp.bad.test".into());
+    let error = services(&rig, "_tunnel._tcp.bad.test.").await.unwrap_err();
+    assert!(error.starts_with("Other: the name server 10.0.0.1 failed"), "{error}");
+    rig.zone.0.lock().unwrap().silent.insert(("_tunnel._tcp.mute.test".into(), RecordKind::Srv));
+    let start = Instant::now();
+    let error = services(&rig, "_tunnel._tcp.mute.test").await.unwrap_err();
+    assert!(error.contains("gave no answer"), "{error}");
+    assert_eq!(start.elapsed().as_secs(), 6);
 }
 
 /// Over real sockets: the first server knows the name and takes its time, the second says at once

@@ -1,9 +1,9 @@
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use domain::base::iana::Rcode;
 use tokio::time::sleep;
 
-use super::super::wire::IpFamily;
+use super::super::wire::{Record, RecordKind};
 use super::*;
 
 use Does::{Denies, Fails, Knows, Nothing};
@@ -42,9 +42,9 @@ impl Exchange for Script {
         Box::pin(async move {
             sleep(Duration::from_millis(after)).await;
             let reply =
-                |found: Vec<IpAddr>| DnsReply { exists: !found.is_empty(), found, ttl: None };
+                |found: Vec<Record>| DnsReply { exists: !found.is_empty(), found, ttl: None };
             match does {
-                Knows => Ok(reply(vec![server.ip()])),
+                Knows => Ok(reply(vec![Record::Address(server.ip())])),
                 Denies => Ok(reply(Vec::new())),
                 Fails => Err(Trouble::Refusal(Rcode::SERVFAIL)),
                 Nothing => std::future::pending().await,
@@ -69,7 +69,7 @@ impl Rig {
     async fn ask(&self) -> (Option<(usize, bool)>, u128, Vec<usize>) {
         self.script.asked.lock().unwrap().clear();
         let servers: Vec<_> = (0..self.script.servers.lock().unwrap().len()).map(address).collect();
-        let question = Question { name: "app.test".into(), kind: IpFamily::V4 };
+        let question = Question { name: "app.test".into(), kind: RecordKind::A };
         let start = Instant::now();
         let outcome = ask(&self.script, &self.health, &servers, &question, (WAIT, false)).await;
         if let Err(troubles) = &outcome {

@@ -37,8 +37,11 @@ impl Exchange for Sockets {
                 Ok(Some(UdpAnswer::No(trouble))) => Err(trouble),
                 Ok(Some(UdpAnswer::Cut(part))) => match over_tcp(server, &question).await {
                     Ok(Some(Said::Reply { reply, .. })) => Ok(reply),
-                    // Some networks block TCP. A part of the addresses is enough to connect.
-                    Ok(_) | Err(_) if !part.found.is_empty() => Ok(part),
+                    // Some networks block TCP. A part of the addresses is enough to connect. A
+                    // part of the servers of a service would look as if the others were removed.
+                    Ok(_) | Err(_) if !part.found.is_empty() && !question.is_of_services() => {
+                        Ok(part)
+                    }
                     Ok(Some(Said::Refusal(code))) => Err(Trouble::Refusal(code)),
                     Ok(Some(Said::Lame)) => Err(Trouble::Lame),
                     Ok(None) => Err(Trouble::Garbled),

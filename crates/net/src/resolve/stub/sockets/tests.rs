@@ -1,14 +1,12 @@
-use std::net::IpAddr;
-
-use super::super::packets::{ANSWER, a, reply};
-use super::super::wire::IpFamily;
+use super::super::packets::{ANSWER, a, reply, srv};
+use super::super::wire::{Record, RecordKind};
 use super::*;
 use tokio::net::TcpListener;
 
 const CUT: u16 = ANSWER | 0x0200;
 
 fn question() -> Question {
-    Question { name: "app.test".into(), kind: IpFamily::V4 }
+    Question { name: "app.test".into(), kind: RecordKind::A }
 }
 
 /// A socket for datagrams and a listener on the same port.
@@ -50,7 +48,7 @@ async fn forged_packets_are_ignored_and_the_answer_counts() {
         socket.send_to(&good, from).await.unwrap();
     };
     let (answer, ()) = tokio::join!(Sockets.ask(at, &question(), false), serve);
-    assert_eq!(answer.unwrap().found, [IpAddr::from([10, 0, 0, 1])]);
+    assert_eq!(answer.unwrap().found, [Record::Address([10, 0, 0, 1].into())]);
 }
 
 #[tokio::test]
@@ -98,7 +96,21 @@ async fn where_no_tcp_passes_the_addresses_that_had_room_count() {
         socket.send_to(&part, from).await.unwrap();
     };
     let (answer, ()) = tokio::join!(Sockets.ask(at, &question(), false), serve);
-    assert_eq!(answer.unwrap().found, [IpAddr::from([10, 0, 0, 1])]);
+    assert_eq!(answer.unwrap().found, [Record::Address([10, 0, 0, 1].into())]);
+}
+
+#[tokio::test]
+async fn where_no_tcp_passes_a_part_of_the_servers_of_a_service_is_no_answer() {
+    let (socket, listener, at) = server().await;
+    drop(listener);
+    let question = Question { name: "_tunnel._tcp.test".into(), kind: RecordKind::Srv };
+    let serve = async {
+        let (packet, from) = next(&socket).await;
+        let part = srv("_tunnel._tcp.test", 9, [1, 1, 7000], "fra.test");
+        socket.send_to(&reply(&packet, CUT, &[part], &[]), from).await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(Sockets.ask(at, &question, false), serve);
+    assert_eq!(answer.unwrap_err(), Trouble::Unreachable(rustix::io::Errno::CONNREFUSED));
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! The encoding of DNS queries and replies (RFC 1035), with the crate `domain`.
+//! The encoding of DNS queries and replies (RFC 1035; SRV records: RFC 2782), with the crate
+//! `domain`.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,21 +8,34 @@ use domain::base::iana::{Class, Opcode, Rcode, Rtype};
 use domain::base::name::ToName as _;
 use domain::base::{Message, MessageBuilder, Name, ParsedName, Question as Asked};
 use domain::dep::octseq::array::Array;
-use domain::rdata::{A, Aaaa, Cname, Soa};
+use domain::rdata::{A, Aaaa, Cname, Soa, Srv};
+
+use crate::resolve::services::ServiceRecord;
 
 /// The maximum number of addresses of a name per family. A dial tries fewer.
 pub(super) const ADDRESSES: usize = 32;
+
+/// The maximum number of SRV records of a name. A client has fewer servers.
+pub(super) const SERVICES: usize = 64;
 
 /// The maximum number of aliases followed within a reply. Unbound follows 11.
 const ALIASES: usize = 16;
 
 type Owner = Name<Array<256>>;
 
-/// The address family of a query.
+/// The type of the records that a query asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::resolve) enum IpFamily {
-    V4,
-    V6,
+pub(in crate::resolve) enum RecordKind {
+    A,
+    Aaaa,
+    Srv,
+}
+
+/// A record of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::resolve) enum Record {
+    Address(IpAddr),
+    Service(ServiceRecord),
 }
 
 /// A query without its id.
@@ -29,14 +43,14 @@ pub(in crate::resolve) enum IpFamily {
 pub(in crate::resolve) struct Question {
     /// The complete name, without a trailing dot.
     pub(super) name: String,
-    pub(super) kind: IpFamily,
+    pub(super) kind: RecordKind,
 }
 
 /// The answer of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::resolve) struct DnsReply {
-    /// The addresses; empty: there is no address of this family.
-    pub(super) found: Vec<IpAddr>,
+    /// The records; empty: there is no record of the type.
+    pub(super) found: Vec<Record>,
     /// Whether the name exists, possibly with other records only.
     pub(super) exists: bool,
     /// The TTL; `None`: the server does not specify it.
@@ -108,21 +122,21 @@ impl Question {
         if code == Rcode::NOERROR && is_empty && !header.aa() && !header.ra() {
             return Some(Said::Lame);
         }
-        let (found, ttl) = self.addresses(&message, owner, header.tc())?;
+        let (found, ttl) = self.records(&message, owner, header.tc())?;
         // Some servers report NXDOMAIN for a name that only lacks the record.
         let exists = code == Rcode::NOERROR || !found.is_empty();
         let ttl = if found.is_empty() { bound(&message) } else { ttl };
         Some(Said::Reply { reply: DnsReply { found, exists, ttl }, is_whole: !header.tc() })
     }
 
-    /// The addresses at the end of the alias chain of `owner`, and the TTL of the whole chain.
+    /// The records at the end of the alias chain of `owner`, and the TTL of the whole chain.
     /// Records of other names are ignored. A truncated packet may end anywhere.
-    fn addresses(
+    fn records(
         &self,
         message: &Message<&[u8]>,
         owner: Owner,
         is_cut: bool,
-    ) -> Option<(Vec<IpAddr>, Option<Duration>)> {
+    ) -> Option<(Vec<Record>, Option<Duration>)> {
         let mut name = owner;
         let mut ttl: Option<Duration> = None;
         for _ in 0..=ALIASES {
@@ -139,12 +153,18 @@ impl Question {
                     continue;
                 }
                 let lasts = record.ttl().into_duration();
-                let ip: Option<IpAddr> = match (self.kind, record.rtype()) {
-                    (IpFamily::V4, Rtype::A) => {
-                        record.to_record::<A>().ok()?.map(|record| record.data().addr().into())
-                    }
-                    (IpFamily::V6, Rtype::AAAA) => {
-                        record.to_record::<Aaaa>().ok()?.map(|record| record.data().addr().into())
+                let one = match (self.kind, record.rtype()) {
+                    (RecordKind::A, Rtype::A) => record
+                        .to_record::<A>()
+                        .ok()?
+                        .map(|record| Record::Address(record.data().addr().into())),
+                    (RecordKind::Aaaa, Rtype::AAAA) => record
+                        .to_record::<Aaaa>()
+                        .ok()?
+                        .map(|record| Record::Address(record.data().addr().into())),
+                    (RecordKind::Srv, Rtype::SRV) => {
+                        let record = record.to_record::<Srv<ParsedName<&[u8]>>>().ok()??;
+                        service(record.data())
                     }
                     (_, Rtype::CNAME) if alias.is_none() => {
                         let record = record.to_record::<Cname<ParsedName<&[u8]>>>().ok()??;
@@ -153,11 +173,11 @@ impl Question {
                     }
                     _ => None,
                 };
-                if let Some(ip) = ip
-                    && found.len() < ADDRESSES
-                    && !found.contains(&ip)
+                if let Some(one) = one
+                    && found.len() < self.most()
+                    && !found.contains(&one)
                 {
-                    found.push(ip);
+                    found.push(one);
                     ttl_here = Some(ttl_here.map_or(lasts, |ttl| ttl.min(lasts)));
                 }
             }
@@ -171,6 +191,11 @@ impl Question {
         Some((Vec::new(), None))
     }
 
+    /// Whether the query asks for SRV records.
+    pub(super) fn is_of_services(&self) -> bool {
+        self.kind == RecordKind::Srv
+    }
+
     fn owner(&self) -> Option<Owner> {
         if !is_name(&self.name) {
             return None;
@@ -180,10 +205,36 @@ impl Question {
 
     fn rtype(&self) -> Rtype {
         match self.kind {
-            IpFamily::V4 => Rtype::A,
-            IpFamily::V6 => Rtype::AAAA,
+            RecordKind::A => Rtype::A,
+            RecordKind::Aaaa => Rtype::AAAA,
+            RecordKind::Srv => Rtype::SRV,
         }
     }
+
+    /// The maximum number of records of an answer.
+    fn most(&self) -> usize {
+        match self.kind {
+            RecordKind::A | RecordKind::Aaaa => ADDRESSES,
+            RecordKind::Srv => SERVICES,
+        }
+    }
+}
+
+/// The content of an SRV record. `None`: its target is not a host name, so nobody can dial it.
+fn service(data: &Srv<ParsedName<&[u8]>>) -> Option<Record> {
+    // The root is shown as a dot.
+    let target = data.target().to_string().to_ascii_lowercase();
+    let target = target.strip_suffix('.').unwrap_or(&target);
+    if !target.is_empty() && !is_name(target) {
+        tracing::debug!("an SRV record is ignored, because its target is no host name");
+        return None;
+    }
+    Some(Record::Service(ServiceRecord {
+        priority: data.priority(),
+        weight: data.weight(),
+        port: data.port(),
+        target: target.to_owned(),
+    }))
 }
 
 /// The negative TTL (RFC 2308 section 5).
