@@ -25,6 +25,7 @@
 //! | `secret`, [`secrets`] | a text that is never printed; what a secret is |
 //! | [`edit`] | edits a text in place, keeping comments; shows a text as JSON without secrets |
 //! | [`sample`] | commented files for `tunnel generate config` |
+//! | `found`, `json` | the servers that an API or DNS names, read by the rules of the file |
 //! | `foreign` | a YAML text of another program as a plain tree |
 //!
 //! The crate is pure: the environment and token files come in through [`Sources`]. `REFERENCE.md`
@@ -40,9 +41,11 @@ mod endpoint;
 mod files_read;
 mod flags;
 mod foreign;
+mod found;
 mod hosts;
 mod htpasswd;
 mod international;
+mod json;
 mod key_table;
 pub mod keys;
 mod lists;
@@ -80,6 +83,7 @@ pub use endpoint::{Endpoint, Host, server_url};
 pub use files_read::READ_MAX;
 pub use flags::{ClientFlags, ProxyFlags, ServerFlags, ServiceOptions};
 pub use foreign::{Foreign, ForeignValue, foreign};
+pub use found::{FOUND_MAX, servers_of_answer, servers_of_records};
 pub use hosts::{HostRight, HostRights};
 pub use htpasswd::{htpasswd, is_hashed};
 pub use lists::{Kept, Lists, listen_address};
@@ -90,12 +94,13 @@ pub use load::{
 pub use model::{
     AcceptProxy, AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Balancer, Change, Changed, Check,
     ClientConfig, ClientGrant, Common, Congestion, DatagramCheck, Demand, DialOptions, Exit, Field,
-    Files, FlowLimits, FormerLimits, Forward, Http, HttpAuth, Kcp, KcpCongestion, KcpFec,
-    KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp, P2p, P2pWebrtc, Pages,
-    Path, PeerPath, PeerTls, Policy, Private, Proof, ProxyConfig, ProxyProtocol, Public, Quic,
-    RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig, ServerPaths, ServerTls,
-    ServerWebrtc, Service, Spread, StunAddress, TargetTls, TlsRoutes, TlsVersion, Token, Trust,
-    UserFile, Visit, VisitRight, VisitRights, Visitor, VisitorLists, WebOrigin, Weighted,
+    Files, FlowLimits, FormerLimits, Forward, FoundServer, FoundServers, Http, HttpAuth, Kcp,
+    KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp,
+    P2p, P2pWebrtc, Pages, Path, PathDefaults, PeerPath, PeerTls, Policy, Private, Proof,
+    ProxyConfig, ProxyProtocol, Public, Quic, RequestFormat, RequestLog, Rights, STUN_PORT,
+    ServerConfig, ServerPaths, ServerTls, ServerWebrtc, ServersFrom, Service, Spread, SrvName,
+    StunAddress, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit, VisitRight,
+    VisitRights, Visitor, VisitorLists, WebOrigin, Weighted,
 };
 pub use moment::Moment;
 pub use names::{NameKind, is_own_name, own_label};

@@ -210,6 +210,21 @@ fn variables(endpoint: &Endpoint) -> &'static [&'static str] {
     }
 }
 
+/// All variables of the environment that decide about a proxy.
+pub(crate) const VARIABLES: &[&str] = &[
+    "wss_proxy",
+    "WSS_PROXY",
+    "ws_proxy",
+    "WS_PROXY",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "http_proxy",
+    "all_proxy",
+    "ALL_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+];
+
 /// The proxy that the environment sets for this endpoint, with the name of the variable. A host in
 /// `NO_PROXY` and a loopback host get no proxy. An empty variable counts as unset.
 pub(crate) fn of_environment(

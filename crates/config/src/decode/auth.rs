@@ -34,11 +34,20 @@ pub(crate) fn auth(s: &Section<'_>) -> Option<HttpAuth> {
     Some(HttpAuth { path, timeout, cache })
 }
 
-/// Parses the URL: `https://` for any host, `http://` only on loopback, because an attacker on the
-/// path could accept any client. The endpoint has the scheme of a WebSocket, because that transport
-/// carries HTTP as well.
+/// Parses the URL. A query is refused.
 fn url(text: &str) -> Result<Endpoint, BadValue> {
+    if text.contains('?') {
+        let bad = BadValue::new("a query of a URL gets into logs");
+        return Err(bad.hint("leave it out; what is secret is a field: headers: { X-Key: \"…\" }"));
+    }
     let hint = "for example https://auth.example.com/tunnel, or http://127.0.0.1:8080/tunnel";
+    http_url(text, hint, "who says whom to let in")
+}
+
+/// Parses the URL of a service that this program asks over HTTP: `https://` for any host, `http://`
+/// only on loopback, because an attacker on the path could give the answer. `to` names the service.
+/// The endpoint has the scheme of a WebSocket, because that transport carries HTTP as well.
+pub(super) fn http_url(text: &str, hint: &str, to: &str) -> Result<Endpoint, BadValue> {
     let scheme = text.split_once("://").and_then(|(scheme, rest)| match scheme {
         "https" => Some(("wss", rest)),
         "http" => Some(("ws", rest)),
@@ -50,16 +59,12 @@ fn url(text: &str) -> Result<Endpoint, BadValue> {
         let bad = BadValue::new("a password in a URL gets into logs");
         return Err(bad.hint("give it as a field: headers: { Authorization: \"…\" }"));
     }
-    if rest.contains('?') {
-        let bad = BadValue::new("a query of a URL gets into logs");
-        return Err(bad.hint("leave it out; what is secret is a field: headers: { X-Key: \"…\" }"));
-    }
     let endpoint: Endpoint = format!("{scheme}://{rest}").parse()?;
     if endpoint.port == 0 {
         return Err(BadValue::new("port 0 cannot be dialled"));
     }
     if !endpoint.scheme.tls && !endpoint.host.is_loopback() {
-        return Err(BadValue::new("no TLS on the way to who says whom to let in")
+        return Err(BadValue::new(format!("no TLS on the way to {to}"))
             .hint("use https://, or http:// on loopback"));
     }
     Ok(endpoint)

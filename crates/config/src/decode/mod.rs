@@ -8,6 +8,7 @@ mod doors;
 mod exit;
 mod files;
 mod fit;
+pub(crate) mod found;
 mod http;
 mod listen;
 mod local;

@@ -3,10 +3,11 @@
 use crate::endpoint::server_url;
 use crate::key_table::{KeyMap, KeyTable as _};
 use crate::model::credentials::fields;
-use crate::model::{ClientConfig, Field, Path, PathTls, TlsVersion};
+use crate::model::path::Wish;
+use crate::model::{ClientConfig, Field, Path, PathDefaults, PathTls, TlsVersion};
 use crate::section::{Cx, Item, Section};
 use crate::yaml::Kind;
-use crate::{BadValue, Host, Over, Proxy, Scheme, proxy};
+use crate::{BadValue, Host, Over, Scheme, proxy};
 
 /// Settings at the top of the file. They apply to each path without its own settings.
 pub(super) struct Shared<'a> {
@@ -22,6 +23,12 @@ impl<'a> Shared<'a> {
     pub(super) fn of(s: &Section<'a>) -> Self {
         let tls = s.map("tls", ClientConfig::map("tls")).unwrap_or_default();
         Self { tls, headers: fields(s, "headers"), proxy: wish(s), section: s.checked("tls") }
+    }
+
+    /// The settings as they are kept for servers that are found later.
+    pub(super) fn of_defaults(defaults: &PathDefaults) -> Self {
+        let PathDefaults { tls, headers, proxy, .. } = defaults.clone();
+        Self { tls, headers, proxy, section: None }
     }
 
     /// Decodes the paths to one server. `map` has the keys of an entry that is a map.
@@ -94,16 +101,8 @@ fn host_name(text: &str) -> Result<String, BadValue> {
     }
 }
 
-/// A decoded value of `proxy`.
-#[derive(Clone)]
-pub(super) enum Wish {
-    /// No proxy, even if the environment names a proxy.
-    None,
-    Of(Proxy),
-}
-
 /// Decodes `proxy`: a proxy, or `none`.
-fn wish(s: &Section<'_>) -> Option<Wish> {
+pub(super) fn wish(s: &Section<'_>) -> Option<Wish> {
     s.value("proxy", |text| match text {
         "none" => Ok(Wish::None),
         _ => text.parse().map(Wish::Of),
@@ -111,7 +110,12 @@ fn wish(s: &Section<'_>) -> Option<Wish> {
 }
 
 /// Decodes one path. Returns the position of its URL as well.
-fn path(cx: &Cx<'_>, item: Item, map: KeyMap, shared: &Shared<'_>) -> Option<(Item, Path)> {
+pub(super) fn path(
+    cx: &Cx<'_>,
+    item: Item,
+    map: KeyMap,
+    shared: &Shared<'_>,
+) -> Option<(Item, Path)> {
     let plain = matches!(item.node.kind, Kind::Scalar { .. });
     let (url, section) = if plain {
         (item, None)

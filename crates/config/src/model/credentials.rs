@@ -49,6 +49,9 @@ pub(crate) const MAKE_TOKEN: &str = "make one with `tunnel generate token`";
 pub(crate) const TOKEN_WANTED: &str =
     "make one with `tunnel generate token`, or name a file with `token_file:`";
 
+/// The largest length of a token of another program, in bytes. Most programs accept 8 KiB of fields.
+const BEARER_MAX: usize = 4 << 10;
+
 /// The permitted forms of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
@@ -56,6 +59,8 @@ pub(crate) enum Kept {
     Plain,
     /// The token or its hash, where the token is only compared.
     OrHashed,
+    /// A token of another program, which is sent in a field of HTTP.
+    Bearer,
 }
 
 /// Decodes `token` or `token_file`, with at most `most` tokens. `without` is the hint for a missing
@@ -121,8 +126,20 @@ fn check(text: &str, kept: Kept) -> Result<Secret, BadValue> {
     match kept {
         Kept::Plain => drop(proto::greeting::Token::new(text).map_err(refused)?),
         Kept::OrHashed => drop(StoredCredential::of(text).map_err(refused)?),
+        Kept::Bearer => bearer(text)?,
     }
     Ok(Secret::new(text))
+}
+
+/// Checks that a text can be the token of `Authorization: Bearer`. RFC 6750 section 2.1 permits
+/// fewer characters than some programs use.
+fn bearer(text: &str) -> Result<(), BadValue> {
+    let is_short = (1..=BEARER_MAX).contains(&text.len());
+    if is_short && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(());
+    }
+    let bad = BadValue::new("the token cannot be sent in a field of HTTP");
+    Err(bad.hint(format!("1 to {BEARER_MAX} visible characters of ASCII, without blanks")))
 }
 
 /// Decodes `cert` and `key`, which must be given together.

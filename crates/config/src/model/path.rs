@@ -46,8 +46,16 @@ pub struct Path {
     pub dial: DialOptions,
 }
 
+/// A decoded value of `proxy`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// No proxy, even if the environment names a proxy.
+    None,
+    Of(Proxy),
+}
+
 /// A section `tls` of a client: how the other side is verified, and what this side shows.
-#[derive(Clone, Debug, KeyTable)]
+#[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(first = verification)]
 #[row(pin: "`sha256:…`, one or list", none,
     text = "The accepted public keys {of}, instead of any other verification.")]
