@@ -18,10 +18,12 @@
 //! | `identity` | the certificate of the process |
 //! | `budget` | the memory budget of the process, and the part for repairs of `kcp` |
 //! | `side`, `way` | a server's listeners and a client's paths to servers, over all families |
+//! | `http` | requests of this program to a service that it asks |
 //! | `material` | certificates, pins and proxies, for every family |
 
 pub mod browser;
 pub mod budget;
+pub mod http;
 pub mod identity;
 mod kcp;
 mod material;

@@ -98,17 +98,21 @@ impl Dials for WsDials {
 pub(super) struct HttpDials {
     hop: NextHop,
     tls: Option<TlsClient>,
+    via: Option<Via>,
 }
 
 impl HttpDials {
     pub(super) fn new(path: &config::Path) -> anyhow::Result<Self> {
-        Ok(Self { hop: NextHop::new(path), tls: material::tls_client(path, Speech::Http)? })
+        let tls = material::tls_client(path, Speech::Http)?;
+        let via = material::via(path).map(|(.., via)| via);
+        Ok(Self { hop: NextHop::new(path), tls, via })
     }
 }
 
 impl Dials for HttpDials {
     fn dialer(&self, _: Option<u8>) -> Rc<dyn PathDialer> {
-        self.hop.dialled(TcpDialer::new(self.tls.clone()).speaking(Speech::Http))
+        let dialer = TcpDialer::new(self.tls.clone()).through(self.via.clone());
+        self.hop.dialled(dialer.speaking(Speech::Http))
     }
 }
 

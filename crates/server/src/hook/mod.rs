@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use config::{ClientGrant, HttpAuth, ServerConfig, Sources, Text};
+use config::{ClientGrant, ServerConfig, Sources, Text};
 use http_body_util::Full;
 use hyper::http::{HeaderName, HeaderValue, Request, header};
 use logging::RepeatLimit;
@@ -35,6 +35,9 @@ const OF_A_SOURCE: usize = 4;
 /// The longest validity of a negative answer, so that a client that was just added to the service
 /// does not wait long.
 const NO: Duration = Duration::from_secs(10);
+
+/// The maximum length of an answer, in bytes. An answer is the entry of one client.
+const ANSWER_MAX: usize = 64 << 10;
 
 /// The source of a client whose address is unknown.
 const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -77,7 +80,7 @@ impl HookSettings {
             url: auth.url(),
             way,
             place: auth.path.endpoint.path.clone().unwrap_or_else(|| "/".to_owned()),
-            fields: fields(auth).context("auth.http.headers")?,
+            fields: families::http::fields(&auth.path).context("auth.http.headers")?,
             timeout: auth.timeout.duration(),
             cache: auth.cache.duration(),
             public_bind: config.public_bind,
@@ -97,12 +100,11 @@ impl HookSettings {
         let request = request.body(Full::new(Bytes::from(question)))?;
         let answer = async {
             let carrier = link::dial(&self.way.path()).await?;
-            http::ask(carrier.lane, request).await
+            families::http::ask(carrier.lane, request, ANSWER_MAX).await
         };
         let late = || format!("no answer within {:?}", self.timeout);
-        let (status, body) =
-            tokio::time::timeout(self.timeout, answer).await.with_context(late)??;
-        http::entry(name, status, &body)?.map(|text| self.grant(&text)).transpose()
+        let answer = tokio::time::timeout(self.timeout, answer).await.with_context(late)??;
+        http::entry(name, answer.status(), answer.body())?.map(|text| self.grant(&text)).transpose()
     }
 
     /// Parses an entry by the rules of the configuration. The entry must not refer to files or
@@ -121,18 +123,6 @@ impl HookSettings {
             }
         }
     }
-}
-
-/// The header fields of a query: `Host`, and the fields that the configuration adds or replaces.
-fn fields(auth: &HttpAuth) -> anyhow::Result<Vec<(HeaderName, HeaderValue)>> {
-    let own = families::request(&auth.path)?;
-    let mut fields = Vec::new();
-    for (name, value) in own.fields() {
-        let mut value = HeaderValue::from_str(value).with_context(|| name.clone())?;
-        value.set_sensitive(true);
-        fields.push((HeaderName::from_bytes(name.as_bytes())?, value));
-    }
-    Ok(fields)
 }
 
 impl Hook {
