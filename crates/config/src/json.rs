@@ -17,15 +17,15 @@ pub(crate) const NOWHERE: At = At::Text { line: 0, column: 0 };
 /// # Errors
 /// The text is not JSON: what the parser expected, with line and column.
 pub(crate) fn read(text: &str) -> Result<Rc<Node>, String> {
-    let read: Result<Read, _> = serde_json::from_str(text);
-    read.map(|Read(node)| node).map_err(|why| why.to_string())
+    let read: Result<JsonNode, _> = serde_json::from_str(text);
+    read.map(|JsonNode(node)| node).map_err(|why| why.to_string())
 }
 
-struct Read(Rc<Node>);
+struct JsonNode(Rc<Node>);
 
-impl<'de> Deserialize<'de> for Read {
+impl<'de> Deserialize<'de> for JsonNode {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Values).map(Read)
+        from.deserialize_any(Values).map(JsonNode)
     }
 }
 
@@ -70,7 +70,7 @@ impl<'de> Visitor<'de> for Values {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Rc<Node>, A::Error> {
         let mut list = Vec::new();
-        while let Some(Read(item)) = items.next_element()? {
+        while let Some(JsonNode(item)) = items.next_element()? {
             list.push(item);
         }
         Ok(Node::new(Kind::List(list), NOWHERE))
@@ -79,7 +79,7 @@ impl<'de> Visitor<'de> for Values {
     /// A key that is given twice stays twice, so that the decoder can report it.
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Rc<Node>, A::Error> {
         let mut map = Vec::new();
-        while let Some((key, Read(value))) = entries.next_entry()? {
+        while let Some((key, JsonNode(value))) = entries.next_entry()? {
             map.push(Entry { key, at: NOWHERE, value });
         }
         Ok(Node::new(Kind::Map(map), NOWHERE))

@@ -105,7 +105,7 @@ struct Lead {
 
 /// What a lookup asks for.
 #[derive(Clone, Copy, Debug)]
-enum Wanted {
+enum WantedRecords {
     Addresses,
     Services,
 }
@@ -174,7 +174,7 @@ impl<E: Exchange> Stub<E> {
             (state.known.clone(), Arc::clone(&state.health), state.edition)
         };
         let known = known.unwrap_or_else(|| self.read(edition));
-        let found = timeout(ALL, self.find(&known, &health, name, Wanted::Services)).await;
+        let found = timeout(ALL, self.find(&known, &health, name, WantedRecords::Services)).await;
         let (found, ttl) = found.unwrap_or_else(|_| (Err(failure::too_long(ALL)), LEAST));
         let answer = found.and_then(|records| offered(records, ttl));
         let mut state = self.lock();
@@ -238,7 +238,7 @@ impl<E: Exchange> Stub<E> {
         if !listed.is_empty() {
             return (Ok(listed), cache::MOST);
         }
-        let found = timeout(ALL, self.find(known, health, host, Wanted::Addresses)).await;
+        let found = timeout(ALL, self.find(known, health, host, WantedRecords::Addresses)).await;
         let (found, ttl) = found.unwrap_or_else(|_| (Err(failure::too_long(ALL)), LEAST));
         let address = |record| match record {
             Record::Address(ip) => Some(ip),
@@ -253,7 +253,7 @@ impl<E: Exchange> Stub<E> {
         known: &FileContents,
         health: &Arc<Health>,
         host: &str,
-        wanted: Wanted,
+        wanted: WantedRecords,
     ) -> (Result<Vec<Record>, Failure>, Duration) {
         let conf = &known.conf;
         let candidates = conf.candidates(host);
@@ -269,8 +269,8 @@ impl<E: Exchange> Stub<E> {
         let (mut nothing, mut failed) = (None, None);
         for name in candidates.iter().filter(|name| wire::is_name(name)) {
             let answered = match wanted {
-                Wanted::Addresses => self.both(known, health, &servers, name).await,
-                Wanted::Services => {
+                WantedRecords::Addresses => self.both(known, health, &servers, name).await,
+                WantedRecords::Services => {
                     let question = Question { name: name.clone(), kind: RecordKind::Srv };
                     let how = (conf.wait, conf.by_tcp);
                     outcome(ask(&self.exchange, health, &servers, &question, how).await)
@@ -296,8 +296,8 @@ impl<E: Exchange> Stub<E> {
         match (failed, nothing) {
             (None, Some((server, exists, ttl))) => {
                 let what = match wanted {
-                    Wanted::Addresses => "address",
-                    Wanted::Services => "SRV record",
+                    WantedRecords::Addresses => "address",
+                    WantedRecords::Services => "SRV record",
                 };
                 (Err(failure::no_record(what, server, exists, &candidates)), ttl)
             }
