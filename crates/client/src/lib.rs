@@ -25,7 +25,6 @@ mod charge;
 mod connect;
 mod destination;
 mod forwards;
-#[cfg_attr(not(test), expect(dead_code, reason = "no key of a client's file leads here yet"))]
 mod found;
 mod handover;
 mod home;
@@ -76,7 +75,7 @@ use ops::{
     SendFuture, Serving, Traffic, term,
 };
 use proto::LinkConfig;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, Notify, mpsc};
 
 use capture::observed::Observed;
 use capture::requests::Store;
@@ -114,6 +113,9 @@ pub struct Client {
     source: Option<ConfigSource>,
     ledger: Ledger,
     survey: Survey,
+    /// Held while a configuration is applied: a reload, a command and an answer about servers come
+    /// independently.
+    applying: Mutex<()>,
     /// How often the state was handed over to a process that replaces a failed successor.
     again: AtomicU64,
 }
@@ -133,7 +135,12 @@ pub async fn start(
 ) -> anyhow::Result<Arc<Client>> {
     let link = memory::link_config(&config.common);
     let client = Client::start_with(config, link, state).await?;
-    Ok(Arc::new(Client { source: Some(source), ..client }))
+    let client = Arc::new(Client { source: Some(source), ..client });
+    let follower = Arc::downgrade(&client);
+    // Dialers stay on the thread of their worker.
+    let begin = move |_: &_| drop(tokio::task::spawn_local(found::follow(follower)));
+    client.workers.handles()[0].run(begin).await?;
+    Ok(client)
 }
 
 impl Client {
@@ -150,6 +157,7 @@ impl Client {
         state: Option<HandoverState>,
     ) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
+        let config = found::with_first_servers(config).await?;
         let materials = material::read(&config)?;
         let state = state.map_or_else(HandoverState::first, Ok)?;
         let continues = state.in_charge.is_some();
@@ -193,6 +201,8 @@ impl Client {
             direct: DirectPaths::counting(&bytes),
             visits,
             uplinks,
+            outage: Notify::new(),
+            source_changed: Notify::new(),
             forwards,
             records,
             leaving: AtomicBool::new(false),
@@ -234,7 +244,8 @@ impl Client {
         let (started, source, ledger) = (Instant::now(), None, Ledger::default());
         let again = AtomicU64::new(0);
         let survey = Survey::new(&workers);
-        Ok(Self { workers, count, shared, started, source, ledger, survey, again })
+        let applying = Mutex::new(());
+        Ok(Self { workers, count, shared, started, source, ledger, survey, applying, again })
     }
 }
 

@@ -341,6 +341,7 @@ struct Stirs<'a>(&'a ClientShared);
 impl Drop for Stirs<'_> {
     fn drop(&mut self) {
         self.0.uplinks.stirred.notify_one();
+        self.0.note_loss();
     }
 }
 

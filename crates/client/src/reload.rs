@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use config::{ClientConfig, Forward, Kept, Lists, Service, Trust};
+use config::{ClientConfig, Forward, Kept, Lists, ServerPaths, Service, Trust};
 use ops::{Foreseen, Loaded, Published, Reloaded, WrongConfig, shown};
 use tokio::time::{Instant, timeout_at};
 
@@ -98,6 +98,50 @@ impl Client {
     /// Applies a new configuration. The report covers the services `named`; without them, all
     /// services that differ or are refused.
     async fn apply_for(
+        &self,
+        mut new: ClientConfig,
+        named: Option<&[Service]>,
+    ) -> anyhow::Result<Reloaded> {
+        let _turn = self.applying.lock().await;
+        let running = self.shared.config.load_full();
+        if new.finds_servers().is_some() {
+            // The file names no servers: those that were found stay until the next answer.
+            new.servers.clone_from(&running.servers);
+        }
+        let sources = |config: &ClientConfig| {
+            (config.servers_from.clone(), config.srv.clone(), config.path_defaults.clone())
+        };
+        let is_other = sources(&new) != sources(&running);
+        let outcome = self.apply_now(new, named).await;
+        if is_other && outcome.is_ok() {
+            self.shared.source_changed.notify_one();
+        }
+        outcome
+    }
+
+    /// Applies the servers of an answer.
+    pub(super) async fn use_found(&self, servers: Vec<ServerPaths>) {
+        let _turn = self.applying.lock().await;
+        let running = self.shared.config.load_full();
+        if running.finds_servers().is_none()
+            || running.servers == servers
+            || self.shared.is_leaving()
+        {
+            return;
+        }
+        let names: Vec<_> = servers.iter().map(ServerPaths::label).collect();
+        let names = names.join(", ");
+        let new = ClientConfig { servers, ..ClientConfig::clone(&running) };
+        match self.apply_now(new, None).await {
+            Ok(_) => tracing::info!("the servers are {names} now"),
+            Err(why) => {
+                tracing::warn!("the servers {names} are not used, so the former stay: {why:#}");
+            }
+        }
+    }
+
+    /// Applies a new configuration; the caller has the turn.
+    async fn apply_now(
         &self,
         new: ClientConfig,
         named: Option<&[Service]>,

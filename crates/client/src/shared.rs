@@ -13,6 +13,7 @@ use peer::links::PeerLinks;
 use peer::material::Materials;
 use proto::InstanceId;
 use targets::{Checked, Pools, Records};
+use tokio::sync::Notify;
 
 use crate::forwards::Forwards;
 use crate::invites::Invites;
@@ -33,6 +34,10 @@ pub(crate) struct ClientShared {
     pub(crate) visits: Arc<PeerLinks>,
     /// The servers.
     pub(crate) uplinks: Uplinks,
+    /// Notified when no link of any server is live.
+    pub(crate) outage: Notify,
+    /// Notified when a reload has changed what names the servers.
+    pub(crate) source_changed: Notify,
     pub(crate) forwards: Forwards,
     /// The records about the targets of the services.
     pub(crate) records: Records,
@@ -68,6 +73,13 @@ impl ClientShared {
     /// Whether this process is stopping.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a link was lost: without a live link, what names the servers is asked again.
+    pub(crate) fn note_loss(&self) {
+        if self.uplinks.all().iter().all(|uplink| uplink.session().live() == 0) {
+            self.outage.notify_one();
+        }
     }
 
     /// The server of visits and commands.

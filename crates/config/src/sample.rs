@@ -68,10 +68,10 @@ mod tests {
         let mut found = BTreeMap::new();
         walk(&parse("", text).unwrap(), "", &mut found);
         let lines: Vec<&str> = text.lines().collect();
-        let others = found.iter().filter_map(|(path, line)| {
-            let (_, other) = lines[line - 1].split_once("# or ")?;
+        let others = found.iter().flat_map(|(path, line)| {
             let section = path.rfind('.').map_or("", |dot| &path[..=dot]);
-            Some(format!("{section}{}", other.split_once(':')?.0))
+            let others = lines[line - 1].split("# or ").skip(1);
+            others.filter_map(move |other| Some(format!("{section}{}", other.split_once(':')?.0)))
         });
         others.chain(found.keys().cloned()).collect()
     }
@@ -99,7 +99,8 @@ mod tests {
             let all = uncommented(sample);
             assert_eq!(load(name, &all), Ok(Vec::new()), "{all}");
             let left = all.lines().filter(|l| l.trim_start().starts_with('#')).count();
-            assert_eq!(left, 2, "only the heading is still a comment:\n{all}");
+            let headings = if name == "client" { 3 } else { 2 };
+            assert_eq!(left, headings, "only the headings are still comments:\n{all}");
         }
     }
 

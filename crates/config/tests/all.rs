@@ -8,6 +8,7 @@ mod names;
 mod networks;
 mod reference;
 mod requests;
+mod servers;
 mod udp_and_proxies;
 mod values;
 mod wrong;

@@ -31,7 +31,7 @@ pub fn examples(secret: &str) -> Vec<Example> {
     };
     let client = |section, key, rest: &str| {
         let (servers, token) = ("servers: wss://a.example/t\n", "token_file: a.token\n");
-        let servers = if rest.contains("servers:") { "" } else { servers };
+        let servers = if rest.starts_with("servers") { "" } else { servers };
         let token = if rest.starts_with("token:") { "" } else { token };
         let text = format!("{servers}name: a\n{token}{rest}\n").replace("SECRET", secret);
         Example { section, key, text }
@@ -64,6 +64,7 @@ pub fn examples(secret: &str) -> Vec<Example> {
         client("client:", "headers", "headers: { Cookie: sid=SECRET }"),
         client("client:", "proxy", "proxy: \"http://me:SECRET@p.example:1\""),
         client("client:", "servers", "servers: \"wss://a.example/t?access_token=SECRET\""),
+        client("client:", "servers_from", "servers_from: \"https://a.example/servers?key=SECRET\""),
         client(
             "client:servers[]",
             "url",

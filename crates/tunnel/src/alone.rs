@@ -107,7 +107,9 @@ pub(crate) fn running(config: &ClientConfig, places: &Places) -> Option<(u32, Pa
 }
 
 fn servers(config: &ClientConfig) -> BTreeSet<String> {
-    config.paths().map(|path| path.endpoint.to_string()).collect()
+    // The servers that an API or DNS names change.
+    let found = config.finds_servers();
+    found.into_iter().chain(config.paths().map(|path| path.endpoint.to_string())).collect()
 }
 
 /// The process number and the control socket of a running client of this name at these servers.

@@ -49,6 +49,9 @@ impl KeptLists {
             }
             hosts.push(place(&path.endpoint.host.to_string()));
         }
+        if let Some(source) = config.finds_servers() {
+            hosts.push(place(&name_of(&source)));
+        }
         for paths in [&mut pins, &mut hosts] {
             let mut seen = HashSet::new();
             paths.retain(|path| seen.insert(path.clone()));

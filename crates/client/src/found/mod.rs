@@ -4,6 +4,7 @@
 //!   asking.rs   when to ask: at the start, periodically, without a live link; pure
 //!   api.rs      one question to the API over HTTPS
 //!   dns.rs      one question about SRV records
+//!   follow.rs   the servers at the start, and the task that applies answers
 //!   kept.rs     the last good answer in the state directory, for a start without the source
 //!   trouble.rs  why there is no answer
 //! ```
@@ -14,6 +15,7 @@
 mod api;
 mod asking;
 mod dns;
+mod follow;
 mod kept;
 #[cfg(test)]
 mod tests;
@@ -31,6 +33,8 @@ use asking::{Asking, Weight};
 use dns::Services;
 use kept::KeptAnswer;
 use trouble::Trouble;
+
+pub(crate) use follow::{follow, with_first_servers};
 
 /// The time after which DNS is asked again, unless the records live shorter: as the default of
 /// `servers_from.every`.

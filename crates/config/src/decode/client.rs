@@ -4,14 +4,14 @@ use proto::NETWORKS_MAX;
 use proto::control::ServiceTerms;
 
 use super::local::{self, Listeners};
-use super::{broadcast, exit, private, servers, service, target, visit};
+use super::{broadcast, exit, found, private, servers, service, target, visit};
 use crate::address::{HTTP_PROXY, SOCKS5, local};
 use crate::key_table::{KeyMap, KeyPlace, KeyTable as _};
 use crate::lists::{open_to_all, publishes_admin};
 use crate::model::client::Retry;
 use crate::model::limits::limits;
 use crate::model::times::Times;
-use crate::model::{ClientConfig, Common, Forward, KeptLists, Path, credentials, entry};
+use crate::model::{ClientConfig, Common, Forward, KeptLists, Path, SrvName, credentials, entry};
 use crate::section::{Cx, Item, Section};
 use crate::yaml::At;
 use crate::{BadValue, Kept, Lists, Local, Net, Over, Role, Target, values};
@@ -30,13 +30,17 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let s = Section::open(cx, root, KeyMap { at: Some(KeyPlace::Client), ..ClientConfig::MAP })?;
     let servers = servers::servers(&s);
     let policy = s.parse("use").unwrap_or_default();
+    let srv: Option<SrvName> = s.parse("srv");
     let name = s.required("name", "the name of this client in the server's file", values::name);
     // A certificate proves the name only on its own TLS connection, and that connection may end at
     // a reverse proxy.
     let is_enough = |path: &Path| path.identity.is_some() && path.endpoint.scheme.binds_log_ins;
     let proves =
         |server: &servers::Server| server.has_token || server.paths.paths.iter().all(is_enough);
-    let by_certificate = !servers.is_empty() && servers.iter().all(proves);
+    let is_found = s.has("servers_from") || s.has("srv");
+    // The paths of servers that are found have the certificate of the top.
+    let has_top = is_found && s.has("tls.cert");
+    let by_certificate = has_top || !servers.is_empty() && servers.iter().all(proves);
     let mut paths = servers.iter().flat_map(|server| &server.paths.paths);
     let has_one = paths.any(|path| path.identity.is_some());
     let servers: Vec<_> = servers.into_iter().map(|server| server.paths).collect();
@@ -44,6 +48,9 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let without = (!by_certificate).then_some(hint);
     let token = credentials::tokens(&s, 1, credentials::Kept::Plain, without).pop();
     let is_there = token.is_some() || !s.has("token") && !s.has("token_file");
+    let path_defaults = found::defaults(&s, token.is_some());
+    let servers_from =
+        s.key("servers_from").and_then(|item| found::servers_from(cx, item, &path_defaults));
     let introduce = s.value("introduce", values::switch).unwrap_or_default();
     let id_prefix = s.value("id_prefix", values::name);
     let (Lists { services, mut forwards }, shadowed) = lists(&s, id_prefix.as_deref());
@@ -70,6 +77,9 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     }
     let mut config = ClientConfig {
         servers,
+        servers_from,
+        srv,
+        path_defaults,
         policy,
         name,
         token,
@@ -89,7 +99,10 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         common,
     };
     let entry_of_own = |name: &str| entry_of(&s, name, config.id_prefix.as_deref());
-    servers::check_names(&s, &config, entry_of_own);
+    // The names of servers that are found are not known yet.
+    if !is_found {
+        servers::check_names(&s, &config, entry_of_own);
+    }
     if let Err(bad) = config.expand().and_then(|()| config.check_sizes()) {
         s.bad("services", bad);
     }

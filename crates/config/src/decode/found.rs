@@ -34,7 +34,6 @@ const FILES: &[&str] = &["ca", "cert", "key"];
 
 /// The settings at the top of the file, for servers that are found while the client runs.
 /// `has_token`: whether the client logs in with a token.
-#[cfg_attr(not(test), expect(dead_code, reason = "no key of a client's file leads here yet"))]
 pub(crate) fn defaults(s: &Section<'_>, has_token: bool) -> PathDefaults {
     let variable = |name: &&'static str| Some((*name, Secret::new((s.cx.sources.env)(name)?)));
     // The keys were checked where the file was read, so a problem is reported once.
@@ -53,7 +52,6 @@ pub(crate) fn defaults(s: &Section<'_>, has_token: bool) -> PathDefaults {
 
 /// Decodes the value of `servers_from`: a URL, or a map. `defaults` has the proxy for an API without
 /// its own proxy.
-#[cfg_attr(not(test), expect(dead_code, reason = "no key of a client's file leads here yet"))]
 pub(crate) fn servers_from(
     cx: &Cx<'_>,
     item: Item,

@@ -29,8 +29,21 @@ fn long(item: Item) -> Item {
 pub(super) fn servers(s: &Section<'_>) -> Vec<Server> {
     let shared = Shared::of(s);
     let items: Vec<Item> = s.one_or_list("servers").into_iter().map(long).collect();
-    if items.is_empty() {
-        s.missing("servers", "for example [\"tls://example.com:7000\"]");
+    let mut sources = ["servers_from", "srv"].into_iter().filter(|key| s.has(key));
+    match (sources.next(), sources.next()) {
+        (Some(_), Some(second)) => {
+            let bad = BadValue::new("servers_from and srv together");
+            s.bad(second, bad.hint("keep one of them"));
+        }
+        (Some(source), None) if s.has("servers") => {
+            let bad = BadValue::new(format!("servers and {source} together"));
+            s.bad(source, bad.hint(format!("keep one of them: {source} names all servers")));
+        }
+        (Some(_), None) => return Vec::new(),
+        (None, _) if items.is_empty() => {
+            s.missing("servers", "for example [\"tls://example.com:7000\"]");
+        }
+        (None, _) => {}
     }
     let has = |item: &Item, key| Section::quiet(s.cx, item.clone()).is_some_and(|own| own.has(key));
     let is_server = |item: &Item| has(item, "name") || has(item, "paths");

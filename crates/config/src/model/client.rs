@@ -10,6 +10,7 @@ use crate::model::change::Changed;
 use crate::model::common::Common;
 use crate::model::credentials::Token;
 use crate::model::forward::Forward;
+use crate::model::found::{PathDefaults, ServersFrom, SrvName};
 use crate::model::limits::Limited;
 use crate::model::p2p::P2p;
 use crate::model::path::{Path, PathTls, Trust};
@@ -56,9 +57,20 @@ const HTTP_OF_ALL: usize = MESSAGE_MAX / 4;
 pub struct ClientConfig {
     /// The paths to the server in order of preference, or several servers with their paths.
     ///
-    /// At least one server. All settings of a path are compared.
-    #[key("URL or map, one or list", list, keys = ServerPaths, required, reconnect, holds = Url)]
+    /// At least one server, unless the servers are found while the client runs. All settings of a path are compared.
+    #[key("URL or map, one or list", list, keys = ServerPaths, required,
+        note = "not with `servers_from` or `srv`", reconnect, holds = Url)]
     pub servers: Vec<ServerPaths>,
+    /// The API that names the servers of the client, in the place of servers.
+    /// The map has `url`, `every` [5m, 10s to 1d], `token` or `token_file`, `headers`, `proxy` and
+    /// `tls`.
+    #[key("URL or map", none, live, holds = Url)]
+    pub servers_from: Option<ServersFrom>,
+    /// The service in DNS whose SRV records name the servers of the client, in the place of servers.
+    #[key("name such as `_tunnel._tcp.example.com`", none, live)]
+    pub srv: Option<SrvName>,
+    /// The settings of the top for the paths of servers that are found.
+    pub path_defaults: PathDefaults,
     /// Which of several servers has the services and forwards of the client.
     #[key("`all`, `failover`, `nearest`", name = "use", default = "all", live)]
     pub policy: Policy,
@@ -153,6 +165,13 @@ impl ClientConfig {
         self
     }
 
+    /// What names the servers of the client while it runs, for people; `None`: the file does.
+    #[must_use]
+    pub fn finds_servers(&self) -> Option<String> {
+        let api = self.servers_from.as_ref().map(ServersFrom::url);
+        api.or_else(|| self.srv.as_ref().map(ToString::to_string))
+    }
+
     /// The same with the server of this name alone; unchanged without such a server.
     #[must_use]
     pub fn at_server(&self, name: &str) -> Self {
@@ -195,13 +214,15 @@ impl ClientConfig {
     /// The first service or forward that names a server that the client does not have, as an error.
     /// `at`: the service of this name alone.
     pub(crate) fn unknown_server(&self, service: &Service) -> Option<BadValue> {
-        let name = service.servers.iter().find(|name| !self.has_server(name))?;
+        let is_unknown = |name: &&String| self.finds_servers().is_none() && !self.has_server(name);
+        let name = service.servers.iter().find(is_unknown)?;
         Some(self.no_server(name))
     }
 
     /// As [`Self::unknown_server`], of a forward.
     pub(crate) fn unknown_server_of(&self, forward: &Forward) -> Option<BadValue> {
-        let name = forward.server.as_ref().filter(|name| !self.has_server(name))?;
+        let is_unknown = |name: &&String| self.finds_servers().is_none() && !self.has_server(name);
+        let name = forward.server.as_ref().filter(is_unknown)?;
         Some(self.no_server(name))
     }
 
@@ -292,7 +313,11 @@ impl ClientConfig {
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
         let several = self.servers.len() > 1;
-        let mut lines: Vec<String> = Vec::new();
+        let found = self.finds_servers();
+        let mut lines: Vec<String> = found
+            .map(|source| format!("client {} asks {source} for its servers", self.name))
+            .into_iter()
+            .collect();
         for server in &self.servers {
             let of = if several { format!(" at server {}", server.label()) } else { String::new() };
             lines.extend(server.paths.iter().map(|p| {
@@ -301,7 +326,7 @@ impl ClientConfig {
                 format!("client {} to {}{of}{proxy}{extras}", self.name, p.endpoint)
             }));
         }
-        if several {
+        if several || self.finds_servers().is_some() {
             lines.push(match self.policy {
                 Policy::All => "publishes at every server".to_owned(),
                 Policy::Failover => "publishes at the first server that is reachable".to_owned(),

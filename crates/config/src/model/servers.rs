@@ -6,7 +6,7 @@ use crate::model::path::Path;
 use crate::words::words;
 
 /// The largest number of servers of a client. The client keeps links to each of them.
-pub(crate) const SERVERS_MAX: usize = 16;
+pub(crate) const SERVERS_MAX: usize = 64;
 
 /// A server of a client, with the paths that lead to it.
 #[derive(Clone, Debug, KeyTable)]

@@ -41,6 +41,19 @@ pub fn of_client(config: &ClientConfig) -> Vec<Held> {
     common(&config.common, &mut all);
     let own = config.servers.iter().filter_map(|server| server.token.as_ref());
     all.extend(own.map(|token| Held::new("/servers", 0, Holds::Token, token.secret.reveal())));
+    if let Some(from) = &config.servers_from {
+        let token = from.token.iter();
+        all.extend(
+            token.map(|token| {
+                Held::new("/servers_from/token", 0, Holds::Token, token.secret.reveal())
+            }),
+        );
+        fields("/servers_from/headers", &from.path.headers, &mut all);
+        all.extend(from.path.proxy.iter().filter_map(proxy));
+        let secret = from.path.endpoint.path.as_deref().and_then(in_query);
+        all.extend(secret.map(|secret| Held::new("/servers_from", 0, Holds::Url, secret)));
+        fields("/headers", &config.path_defaults.headers, &mut all);
+    }
     for path in config.paths() {
         fields("/headers", &path.headers, &mut all);
         all.extend(path.proxy.iter().filter_map(proxy));

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Output;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use testkit::stage::Daemon;
@@ -289,4 +290,64 @@ fn a_reload_adds_and_removes_servers_and_loses_no_stream() {
     let complaint = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(complaint.contains("unknown policy `most` of servers"), "{complaint}");
     assert!(stage.echoes(1));
+}
+
+/// An API that names servers. The text is its whole answer; without a text it closes at once.
+fn api(answer: &Arc<Mutex<String>>) -> Origin {
+    let answer = Arc::clone(answer);
+    Origin::start(move |mut stream: TcpStream| {
+        let mut head = [0; 2048];
+        let _ = stream.read(&mut head);
+        let _ = stream.write_all(answer.lock().unwrap().as_bytes());
+    })
+}
+
+fn named(server: &Server) -> String {
+    let body = format!(
+        "{{\"servers\": [{{\"name\": \"{}\", \"paths\": [\"tcp://127.0.0.1:{}\"]}}]}}",
+        server.name, server.port
+    );
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[test]
+fn an_api_names_the_servers_and_what_is_no_answer_changes_nothing() {
+    let mut stage = Stage::new("");
+    let answer = Arc::new(Mutex::new(named(&stage.servers[0])));
+    let source = api(&answer);
+    let from = format!("servers_from: 'http://127.0.0.1:{}/servers'\n", source.port());
+    stage.write(&from, EACH);
+    stage.start();
+    wait("the first server", LONG, || stage.echoes(0).then_some(()));
+    // The client asks again when it has no link, and each of these answers changes nothing.
+    for wrong in [
+        String::new(),
+        "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"servers\": [] }".to_owned(),
+    ] {
+        *answer.lock().unwrap() = wrong;
+        stage.servers[0].daemon.kill();
+        let client = stage.client.as_ref().unwrap();
+        client.wait_line(&["WARN", "names no servers, so the former stay"], LONG);
+        stage.start_server(0);
+        wait("the first server again", LONG, || stage.echoes(0).then_some(()));
+    }
+    *answer.lock().unwrap() = named(&stage.servers[1]);
+    stage.servers[0].daemon.kill();
+    wait("the server that the API names now", LONG, || stage.echoes(1).then_some(()));
+
+    // A start without the API uses the last answer.
+    *answer.lock().unwrap() = String::new();
+    stage.client = None;
+    stage.start();
+    let client = stage.client.as_ref().unwrap();
+    client.wait_line(&["WARN", "those of its last answer are used"], LONG);
+    wait("the server of the last answer", LONG, || stage.echoes(1).then_some(()));
+    let said = stage.command(&["reload"]);
+    assert!(said.status.success(), "{said:?}");
+    assert!(stage.echoes(1), "a reload keeps the servers that were found");
 }
