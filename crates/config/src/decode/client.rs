@@ -70,6 +70,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let p2p = s.map_or_empty("p2p", ClientConfig::map("p2p"));
     let retry: Option<Retry> = s.map_or_empty("retry", ClientConfig::map("retry"));
     let connections = values::count(&s, "connections");
+    let spread = s.parse("spread").unwrap_or_default();
     let common = Common::of(&s, Role::Client);
     let (name, retry, p2p, common) = (name?, retry?, p2p?, common?);
     if !is_there {
@@ -85,6 +86,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         token,
         introduce,
         connections,
+        spread,
         id_prefix,
         visitors,
         services,

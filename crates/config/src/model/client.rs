@@ -13,7 +13,7 @@ use crate::model::forward::Forward;
 use crate::model::found::{PathDefaults, ServersFrom, SrvName};
 use crate::model::limits::Limited;
 use crate::model::p2p::P2p;
-use crate::model::path::{Path, PathTls, Trust};
+use crate::model::path::{Path, PathSpread, PathTls, Trust};
 use crate::model::private::{Private, Visit};
 use crate::model::public::Public;
 use crate::model::servers::{Policy, ServerPaths};
@@ -91,7 +91,7 @@ pub struct ClientConfig {
     pub introduce: bool,
     /// The number of links of the client to its server.
     ///
-    /// `None`: one per worker, at least 2.
+    /// `None`: one per worker, at least 2; with `spread: by_stream` one per worker and path.
     #[key(
         "`auto` or 1-1024",
         absent = "`auto` (one per worker, at least 2)",
@@ -99,6 +99,11 @@ pub struct ClientConfig {
         unit = "links"
     )]
     pub connections: Option<NonZeroUsize>,
+    /// How the links of the client are distributed over its paths to the server.
+    ///
+    /// The first four paths take part.
+    #[key("`none`, `by_stream`, `backup`", default = "none", reconnect)]
+    pub spread: PathSpread,
     /// The prefix of each service's name. Its changes appear in the names of the services.
     pub id_prefix: Option<String>,
     /// The visitors that may use a service without lists of its own.

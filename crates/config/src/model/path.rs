@@ -7,7 +7,21 @@ use crate::model::credentials::{self, Field, KeyPair};
 use crate::model::dial_options::DialOptions;
 use crate::model::doors::TlsVersion;
 use crate::section::Section;
+use crate::words::words;
 use crate::{BadValue, Endpoint, Proxy, values};
+
+words! {
+    /// How the links of a client are distributed over its paths.
+    pub enum PathSpread: "spread" {
+        /// Each link uses the first path that answers, and dials the next path after a loss.
+        #[default]
+        Off = "none",
+        /// The links take turns over the paths, each with a standby over its next path.
+        ByStream = "by_stream",
+        /// Each link uses the first path that answers, with a standby over the next path.
+        Backup = "backup",
+    }
+}
 
 /// One path to the server.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
