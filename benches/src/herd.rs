@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
-use link::client::{Client, Report, run};
+use link::client::{Client, Report, StandbyPath, run};
 use link::{Host, Link, Owner, Path, Retry, State};
 use proto::control::ControlMessage;
 use proto::greeting::{Identity, Name, Token};
@@ -79,7 +79,8 @@ fn keep(server: &Server, token: &Token, name: Name, tally: &Rc<Told>) -> AbortHa
     };
     let client = Client {
         paths: vec![path],
-        standby: false,
+        standby: StandbyPath::Nowhere,
+        spreads: false,
         name,
         identity: Identity::Token(token.clone()),
         instance: InstanceId(link::random()),

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context;
+use config::PathSpread;
 use link::client::Client as Keeper;
 use node::session::{Handle, Worker};
 use tokio::task::{AbortHandle, spawn_local};
@@ -25,27 +26,29 @@ pub(super) async fn start(
         let handle = handles.get(n % handles.len()).context("no worker")?;
         let all = Arc::clone(links);
         let (shared, uplink) = (Arc::clone(shared), Arc::clone(uplink));
-        let keep = move |worker: &_| keep(worker, (&shared, &uplink), &all, n);
+        let workers = handles.len();
+        let keep = move |worker: &_| keep(worker, (&shared, &uplink), &all, (n, workers));
         let keeper = handle.call(keep).await?;
         links.note_keeper(keeper);
     }
     Ok(())
 }
 
-/// Starts the task that keeps one link forever, the `nth` of the session.
+/// Starts the task that keeps one link forever, the `nth` of the session on all `workers`.
 fn keep(
     worker: &Rc<Worker>,
     (shared, uplink): (&Arc<ClientShared>, &Arc<Uplink>),
     links: &Arc<Links>,
-    nth: usize,
+    (nth, workers): (usize, usize),
 ) -> AbortHandle {
     let plan = &links.plan;
     // Different clients start at different numbers, so that a server's first worker gets no more
     // links than the others.
     let spread = shared.instance.0[0].wrapping_add(u8::try_from(nth % 256).unwrap_or(0));
     let keeper = Keeper {
-        paths: plan.ways.iter().map(|way| way.path_of_link(spread)).collect(),
-        standby: false,
+        paths: plan.ways_of(nth, workers).map(|way| way.path_of_link(spread)).collect(),
+        standby: plan.standby(),
+        spreads: plan.spread == PathSpread::ByStream,
         name: plan.name.clone(),
         identity: plan.identity.clone(),
         instance: shared.instance,

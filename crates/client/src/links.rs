@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use config::{ClientConfig, ServerPaths};
+use config::{ClientConfig, PathSpread, ServerPaths};
 use link::Retry;
+use link::client::{SPREAD_MAX, StandbyPath};
 use proto::LinkConfig;
 use proto::greeting::{Identity, Name, Token};
 use tokio::sync::watch;
@@ -33,6 +34,8 @@ pub(super) struct Links {
     pub(super) plan: Plan,
     /// The number of links that were begun.
     begun: AtomicUsize,
+    /// The configured paths to the server.
+    pub(super) paths: Vec<PathName>,
     /// No more links are made; live links continue.
     pub(super) leaving: Arc<AtomicBool>,
     /// Other links have replaced these links. Messages of the server to retired links concern only
@@ -57,6 +60,14 @@ impl fmt::Debug for Links {
     }
 }
 
+/// How commands and messages name a path.
+pub(super) struct PathName {
+    /// The URL as configured.
+    pub(super) url: String,
+    /// The URL with what distinguishes the path from other paths with this URL.
+    pub(super) label: String,
+}
+
 /// The checked settings of links.
 pub(super) struct Plan {
     /// The name of the server for people.
@@ -65,6 +76,7 @@ pub(super) struct Plan {
     pub(super) name: Name,
     pub(super) identity: Identity,
     pub(super) count: usize,
+    pub(super) spread: PathSpread,
     pub(super) retry: Retry,
     pub(super) link: LinkConfig,
 }
@@ -94,10 +106,38 @@ impl Plan {
                 }
                 None => Identity::Certificate,
             },
-            count: config.connections.map_or_else(|| workers.max(LINKS_MIN), Into::into),
+            count: match config.connections {
+                Some(count) => count.into(),
+                // Each worker has a link over each path.
+                None if config.spread == PathSpread::ByStream => {
+                    (workers * spread_over(server.paths.len())).max(LINKS_MIN)
+                }
+                None => workers.max(LINKS_MIN),
+            },
+            spread: config.spread,
             retry: Retry { min: config.retry_min.duration(), max: config.retry_max.duration() },
             link,
         })
+    }
+
+    /// The paths of the `nth` link, of which each of the workers gets every `workers`th, in order
+    /// of preference.
+    pub(super) fn ways_of(&self, nth: usize, workers: usize) -> impl Iterator<Item = &Way> {
+        let count = spread_over(self.ways.len());
+        let first = match self.spread {
+            PathSpread::ByStream => first_path(nth, workers, count),
+            PathSpread::Off | PathSpread::Backup => 0,
+        };
+        let spread = (first..first + count).filter_map(move |n| self.ways.get(n % count));
+        spread.chain(self.ways.iter().skip(count))
+    }
+
+    /// The path of the standby of each link.
+    pub(super) const fn standby(&self) -> StandbyPath {
+        match self.spread {
+            PathSpread::Off => StandbyPath::Nowhere,
+            PathSpread::ByStream | PathSpread::Backup => StandbyPath::Next,
+        }
     }
 
     /// The server's host, as configured. The public addresses of services have this host.
@@ -106,12 +146,32 @@ impl Plan {
     }
 }
 
+impl PathName {
+    fn of(way: &Way) -> Self {
+        Self { url: way.url().to_owned(), label: way.label().to_owned() }
+    }
+}
+
+/// The number of paths over which links are spread, of so many configured paths.
+fn spread_over(paths: usize) -> usize {
+    paths.min(SPREAD_MAX)
+}
+
+/// The index of the path that the `nth` link prefers where the links take turns over `paths` paths.
+/// Each worker has every `workers`th link. The links of a worker have different paths, and so have
+/// the first links of the workers.
+fn first_path(nth: usize, workers: usize, paths: usize) -> usize {
+    let (round, worker) = (nth / workers.max(1), nth % workers.max(1));
+    (round + worker).checked_rem(paths).unwrap_or(0)
+}
+
 impl Links {
     /// Makes a set without links. Attempts to make its links are repeated until they succeed,
     /// unless the set is on trial.
     pub(super) fn of(plan: Plan, workers: usize) -> Arc<Self> {
         Arc::new(Self {
             session: Session::new(&plan.label, workers),
+            paths: plan.ways.iter().map(PathName::of).collect(),
             plan,
             begun: AtomicUsize::new(0),
             leaving: Arc::default(),
@@ -234,5 +294,32 @@ impl Links {
         self.retired.store(true, Ordering::Relaxed);
         let keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.iter().for_each(AbortHandle::abort);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_path;
+
+    #[test]
+    fn the_links_of_each_worker_take_turns_over_the_paths() {
+        for workers in 1..=8 {
+            for paths in 1..=4 {
+                for worker in 0..workers {
+                    let links = (0..paths).map(|round| round * workers + worker);
+                    let mut firsts: Vec<_> =
+                        links.map(|nth| first_path(nth, workers, paths)).collect();
+                    firsts.sort_unstable();
+                    assert_eq!(firsts, (0..paths).collect::<Vec<_>>(), "{worker} of {workers}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn few_links_on_several_workers_use_several_paths() {
+        let firsts = |count| (0..count).map(|nth| first_path(nth, 2, 2)).collect::<Vec<_>>();
+        assert_eq!(firsts(2), [0, 1]);
+        assert_eq!(firsts(3), [0, 1, 1]);
     }
 }

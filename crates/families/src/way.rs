@@ -12,9 +12,9 @@ use super::{Dials, family, material};
 #[derive(Clone, Debug)]
 pub struct Way {
     url: String,
+    /// The URL with the proxy, the interface and the source address.
+    label: String,
     host: String,
-    /// Host and port of the proxy.
-    proxy: Option<(String, u16)>,
     dials: Arc<dyn Dials>,
 }
 
@@ -34,13 +34,29 @@ impl Way {
     fn with(path: &config::Path, dials: Arc<dyn Dials>) -> Self {
         let endpoint = &path.endpoint;
         let (url, host) = (endpoint.to_string(), endpoint.host.bare());
-        let proxy = material::via(path).map(|(host, port, _)| (host, port));
-        Self { url, host, proxy, dials }
+        let proxy = material::via(path).map(|(host, port, _)| format!("proxy {host}:{port}"));
+        let interface = path.dial.interface.as_ref().map(|name| format!("interface {name}"));
+        let source = path.dial.source.map(|source| format!("source {source}"));
+        let extras: Vec<_> = [proxy, interface, source].into_iter().flatten().collect();
+        let label =
+            if extras.is_empty() { url.clone() } else { format!("{url} ({})", extras.join(", ")) };
+        Self { url, label, host, dials }
     }
 
     /// The host as configured.
     pub fn host(&self) -> &str {
         &self.host
+    }
+
+    /// The URL as configured.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The path in messages: the URL, and in parentheses the proxy, the interface and the source
+    /// address. The failure may be at the proxy, and several paths may have one URL.
+    pub fn label(&self) -> &str {
+        &self.label
     }
 
     /// The path of link `number`, with a dialer for this thread. Links with consecutive numbers
@@ -55,11 +71,6 @@ impl Way {
     }
 
     fn path_by(&self, link: Option<u8>) -> link::Path {
-        // The URL in messages names the proxy, because the failure may be at the proxy.
-        let url = match &self.proxy {
-            Some((host, port)) => format!("{} (proxy {host}:{port})", self.url),
-            None => self.url.clone(),
-        };
-        link::Path { url, dialer: self.dials.dialer(link) }
+        link::Path { url: self.label.clone(), dialer: self.dials.dialer(link) }
     }
 }

@@ -63,6 +63,7 @@ impl Inner {
         }
         self.ended.set(Some(end));
         self.timer.stop();
+        drop(self.orders.take());
         let carriers = std::mem::take(&mut *self.carriers.borrow_mut());
         if self.leave_word(end) {
             carriers.into_iter().for_each(CarrierTasks::retire);

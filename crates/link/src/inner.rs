@@ -12,6 +12,7 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use crate::alarm::Alarm;
 use crate::notices::Notices;
+use crate::orders::Orders;
 use crate::pages::{RecentSmall, RetainedPages};
 use crate::retirement::Retirement;
 use crate::state::{End, Settings, State};
@@ -79,6 +80,8 @@ pub(crate) struct Inner {
     /// ends.
     pub(crate) closing: Cell<bool>,
     pub(crate) notices: Notices,
+    /// The command to move that the supervisor of the link has not taken yet.
+    pub(crate) orders: Orders,
     /// Received and sent payload bytes over all streams.
     pub(crate) received: Cell<u64>,
     pub(crate) sent: Cell<u64>,
@@ -123,6 +126,7 @@ impl Inner {
             retirement: Retirement::default(),
             closing: Cell::new(false),
             notices: Notices::default(),
+            orders: Orders::default(),
             received: Cell::new(0),
             sent: Cell::new(0),
             resumes: Cell::new(0),

@@ -27,7 +27,8 @@
 //!   inner                        the link, its owner
 //!   pages                        payload as pages: the rules, and the retained pages
 //!   budget  charge  strain       the memory of a link and of a carrier; a slow path
-//!   wakers  alarm  tasks  notices  retirement  state  system    plain state, time and randomness
+//!   wakers  alarm  tasks  notices  orders  retirement  state  system    plain state, time and
+//!                                randomness
 //! ```
 
 mod accept;
@@ -51,6 +52,7 @@ mod inner;
 mod io;
 mod lanes;
 mod notices;
+mod orders;
 mod outbox;
 mod packets;
 mod pages;
@@ -72,6 +74,7 @@ pub use budget::{Held, Lease, ProcessBudget};
 pub use dial::{Host, Path, dial};
 pub use greet::GreetError;
 pub use inner::{Link, Owner};
+pub use orders::{MoveError, PathMove};
 pub use state::{End, Settings, State};
 pub(crate) use system::now;
 pub use system::random;

@@ -20,6 +20,10 @@ pub(crate) enum Notice {
     Probe,
     /// The active carrier takes few bytes although more bytes wait to be sent.
     Strained(LowRate),
+    /// A command moves the link to another path.
+    Move,
+    /// The network of this machine has changed, and the peer was asked for a sign of life.
+    NetworkChanged,
     /// The link has ended.
     Ended(End),
 }
@@ -60,7 +64,7 @@ impl Notices {
 
     /// Drops the notices about earlier carriers.
     pub(crate) fn forget_carriers(&self) {
-        let is_stale = |notice: &Notice| !matches!(notice, Notice::Ended(_));
+        let is_stale = |notice: &Notice| !matches!(notice, Notice::Ended(_) | Notice::Move);
         self.waiting.borrow_mut().retain(|notice| !is_stale(notice));
     }
 

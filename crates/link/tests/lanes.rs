@@ -22,6 +22,8 @@ mod replay;
 mod rig;
 #[path = "link/silence.rs"]
 mod silence;
+#[path = "link/spread.rs"]
+mod spread;
 #[path = "link/standby.rs"]
 mod standby;
 #[path = "link/storm.rs"]

@@ -182,7 +182,10 @@ impl Keeper {
             let resumed = claim.is_some();
             let connected = async {
                 let shares = client.shares.load(Ordering::Relaxed);
-                let features = if shares { Features::OURS } else { Features::ALONE };
+                let no_feature = Features(0);
+                let features = Features::ALONE
+                    .with(if shares { Features::BESIDE } else { no_feature })
+                    .with(if client.spreads { Features::SPREADS } else { no_feature });
                 let mut setup = ClientSetup {
                     binding: Binding::None,
                     name: client.name,

@@ -19,6 +19,7 @@ mod attempt;
 mod enroll;
 mod error;
 mod keeper;
+mod moving;
 mod plan;
 mod preference;
 mod rates;
@@ -29,6 +30,6 @@ mod watch;
 
 pub use enroll::enroll;
 pub use error::DialError;
-pub use plan::{Client, OnLink, PathChange, Report};
+pub use plan::{Client, OnLink, PathChange, Report, SPREAD_MAX, StandbyPath};
 pub use redial::Redial;
 pub use run::run;

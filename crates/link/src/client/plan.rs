@@ -20,9 +20,10 @@ use crate::inner::Link;
 pub struct Client {
     /// At least one path to the server, the preferred path first.
     pub paths: Vec<Path>,
-    /// Whether the last path is a hot standby: while a better path carries the link, a carrier of
-    /// the last path is the standby of the link.
-    pub standby: bool,
+    /// The path of the standby.
+    pub standby: StandbyPath,
+    /// Whether the links of the process take turns over several paths.
+    pub spreads: bool,
     /// The name of the client.
     pub name: Name,
     /// The proof of the name: a token, a certificate or a one-time code.
@@ -48,6 +49,24 @@ pub struct Client {
     /// The serial number of the next link. All links of the process share it.
     pub serials: Arc<AtomicU64>,
 }
+
+/// The path over which a link keeps a standby beside its active carrier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StandbyPath {
+    /// The link has no standby.
+    #[default]
+    Nowhere,
+    /// The last path, while a better path carries the link. Dials of the better paths are expensive
+    /// and often fail, so the pauses between them grow.
+    Last,
+    /// The path behind the path of the active carrier, among the first [`SPREAD_MAX`] paths. The
+    /// first path follows the last path.
+    Next,
+}
+
+/// The maximum number of paths on which a link with [`StandbyPath::Next`] keeps a standby. More
+/// networks than four at one machine are rare, and each standby costs both ends a connection.
+pub const SPREAD_MAX: usize = 4;
 
 /// A report for the log.
 #[derive(Debug)]
@@ -102,6 +121,8 @@ pub enum PathChange {
     NotQuicker(String),
     /// The new path precedes the previous path in the list, and answers.
     Preferred,
+    /// A command has moved the link to this path ([`Link::move_to`]).
+    Commanded,
 }
 
 impl fmt::Display for PathChange {
@@ -113,6 +134,7 @@ impl fmt::Display for PathChange {
             Self::LowRate(path, rate) => write!(f, "{path} carries only {rate} bytes per second"),
             Self::NotQuicker(path) => write!(f, "{path} is not quicker"),
             Self::Preferred => f.write_str("this path is preferred and answers"),
+            Self::Commanded => f.write_str("a command asks for this path"),
         }
     }
 }

@@ -21,6 +21,9 @@ const FIRST: Duration = Duration::from_secs(5);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_mins(10);
 
+/// The least time between attempts that changes of the network cause.
+const HURRIED: Duration = Duration::from_secs(5);
+
 /// A better path that carried the link for this time is worth an early attempt once it is lost.
 const GOOD: Duration = Duration::from_mins(1);
 
@@ -29,6 +32,8 @@ pub(super) struct Preference {
     at: Instant,
     grows: bool,
     pause: Duration,
+    /// The earliest time of an attempt after a change of the network.
+    not_before: Instant,
     /// The index of the better path to try next.
     next: usize,
     /// For each path: a future that is ready when the path requests an attempt.
@@ -40,7 +45,7 @@ impl Preference {
     pub(super) fn new(paths: &[Path], grows: bool, now: Instant) -> Self {
         let pause = if grows { FIRST } else { PREFER_EVERY };
         let asking = paths.iter().map(|path| path.dialer.asks()).collect();
-        Self { at: now + pause, grows, pause, next: 0, asking }
+        Self { at: now + pause, grows, pause, not_before: now, next: 0, asking }
     }
 
     /// The time of the next attempt.
@@ -51,6 +56,16 @@ impl Preference {
     /// Keeps the current path for at least this time.
     pub(super) fn keep(&mut self, time: Duration, now: Instant) {
         self.at = now + time;
+        self.not_before = self.at;
+    }
+
+    /// Tries a better path soon, because the network has changed: the path may work again. Where
+    /// the pauses grow, because dials are expensive, the pause stays.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        if !self.grows {
+            self.at = self.at.min(self.not_before.max(now));
+            self.not_before = self.not_before.max(now + HURRIED);
+        }
     }
 
     /// Records that a carrier was attached.
@@ -130,6 +145,24 @@ mod tests {
         assert_eq!(pauses(&mut growing, 1), [20], "it was lost too soon");
         let mut constant = Preference::new(&[], false, now);
         assert_eq!(pauses(&mut constant, 3), [60, 60, 60]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_of_the_network_ends_the_pause_but_not_each_change_of_many() {
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut preference = Preference::new(&[], false, now);
+        preference.hurry(now + second);
+        assert_eq!(preference.at(), now + second);
+        preference.failed(now + second);
+        preference.hurry(now + second * 2);
+        assert_eq!(preference.at(), now + second * 6);
+        preference.keep(PREFER_EVERY, now + second * 2);
+        preference.hurry(now + second * 9);
+        assert_eq!(preference.at(), now + second * 62, "a quicker path is kept");
+        let mut growing = Preference::new(&[], true, now);
+        growing.hurry(now + second);
+        assert_eq!(growing.at(), now + FIRST);
     }
 
     #[tokio::test(start_paused = true)]

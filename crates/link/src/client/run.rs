@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::attempt::{Attempt, AttemptOutcome, Connected, JoinedLink, dismiss};
 use super::keeper::Keeper;
-use super::plan::{Client, OnLink, PathChange, Report};
+use super::plan::{Client, OnLink, PathChange, Report, StandbyPath};
 use super::preference::Preference;
 use super::rates::Rates;
 use super::standby::Standby;
@@ -129,8 +129,15 @@ impl Keeper {
             trials,
             rates: Rates::default(),
             cause: None,
-            preference: Preference::new(&self.client.paths, self.client.standby, now),
+            preference: Preference::new(
+                &self.client.paths,
+                self.client.standby == StandbyPath::Last,
+                now,
+            ),
             standby: Standby::new(&self.client, now),
+            moving: None,
+            is_pinned: false,
+            answer_by: None,
         };
         current(Some(&link));
         if let Some(path) = self.client.paths.get(path) {

@@ -1,4 +1,4 @@
-//! Maintains a standby in addition to the active carrier: a carrier of the last path, without
+//! Maintains a standby in addition to the active carrier: a carrier of another path, without
 //! traffic, which takes over without a dial when the active carrier is lost or silent. The loss of
 //! the standby affects no stream; the standby is redialled with growing pauses.
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::attempt::{Attempt, AttemptOutcome, Connected, Failed, JoinedLink, dismiss};
 use super::keeper::Keeper;
-use super::plan::Client;
+use super::plan::{Client, SPREAD_MAX, StandbyPath};
 use crate::backoff::{Backoff, Failure, Retry};
 use crate::inner::Link;
 
@@ -19,8 +19,14 @@ const LONGEST: Duration = Duration::from_secs(15);
 
 /// The dials of the standby.
 pub(super) struct Standby {
-    /// The index of the path of the standby. `None`: the link has no standby.
-    path: Option<usize>,
+    keeps: StandbyPath,
+    /// The number of paths that may have the standby: all, or the first few ([`SPREAD_MAX`]).
+    count: usize,
+    /// The number of dials that have failed since a standby was attached. Each failure turns to the
+    /// following path.
+    failed: usize,
+    /// The path of the standby that was attached last.
+    attached: Option<usize>,
     /// The earliest time of the next dial.
     at: Instant,
     /// The time at which the last standby was attached.
@@ -32,10 +38,13 @@ pub(super) struct Standby {
 
 impl Standby {
     pub(super) fn new(client: &Client, now: Instant) -> Self {
-        let last = client.paths.len().checked_sub(1);
         let retry = Retry { max: client.retry.max.max(LONGEST), ..client.retry };
+        let all = client.paths.len();
         Self {
-            path: last.filter(|last| client.standby && *last > 0),
+            keeps: client.standby,
+            count: if client.standby == StandbyPath::Next { all.min(SPREAD_MAX) } else { all },
+            failed: 0,
+            attached: None,
             at: now,
             since: now,
             backoff: Backoff::new(retry),
@@ -48,14 +57,20 @@ impl Standby {
         self.at
     }
 
-    /// Whether the link is configured with a standby.
-    pub(super) const fn is_kept(&self) -> bool {
-        self.path.is_some()
+    /// Dials the standby at once if it is lacking, because the network has changed.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        self.at = now;
     }
 
-    /// Whether the path of the active carrier is better than that of the standby.
+    /// Whether the link is configured with a standby.
+    pub(super) const fn is_kept(&self) -> bool {
+        self.count > 1 && !matches!(self.keeps, StandbyPath::Nowhere)
+    }
+
+    /// Whether the path of the active carrier is better than the last path, which is that of the
+    /// standby.
     pub(super) fn is_behind(&self, active: usize) -> bool {
-        self.path.is_some_and(|path| active < path)
+        self.keeps == StandbyPath::Last && active + 1 < self.count
     }
 
     /// Returns the path to dial, if the link has no standby in addition to the carrier of the path
@@ -63,12 +78,25 @@ impl Standby {
     pub(super) fn wanted(&self, link: &Link, active: usize) -> Option<usize> {
         let lacks = self.attempt.is_empty() && !link.has_standby();
         let has_active = link.active_carrier().is_some();
-        self.path.filter(|path| active < *path && lacks && has_active)
+        self.path_beside(active).filter(|_| lacks && has_active)
     }
 
-    /// Dials the standby.
-    pub(super) fn dial(&mut self, keeper: &Keeper, link: &Link, known: &JoinedLink) {
-        if let (Some(path), Some(number)) = (self.path, known.claim(1).next()) {
+    /// The path of the standby beside an active carrier of the path `active`.
+    fn path_beside(&self, active: usize) -> Option<usize> {
+        match self.keeps {
+            StandbyPath::Nowhere => None,
+            StandbyPath::Last => self.count.checked_sub(1).filter(|last| active < *last),
+            StandbyPath::Next if active >= self.count => self.failed.checked_rem(self.count),
+            StandbyPath::Next => {
+                let skipped = self.failed.checked_rem(self.count - 1)?;
+                Some((active + 1 + skipped) % self.count)
+            }
+        }
+    }
+
+    /// Dials the standby over a path.
+    pub(super) fn dial(&mut self, path: usize, keeper: &Keeper, link: &Link, known: &JoinedLink) {
+        if let Some(number) = known.claim(1).next() {
             self.attempt.push(keeper.try_standby(path, (link, known, number)));
         }
     }
@@ -83,7 +111,8 @@ impl Standby {
     ) -> Option<usize> {
         match outcome {
             Ok(AttemptOutcome::Greeted(connected)) if connected.accepted.link == known.id => {
-                return self.path.filter(|_| self.attach(*connected, link));
+                let path = connected.path;
+                return self.attach(*connected, link).then_some(path);
             }
             Ok(AttemptOutcome::Greeted(connected)) => {
                 dismiss(*connected).await;
@@ -101,8 +130,10 @@ impl Standby {
 
     /// Attaches the carrier. Returns whether it is the active carrier.
     fn attach(&mut self, connected: Connected, link: &Link) -> bool {
-        let Connected { number, carrier, leftover, .. } = connected;
+        let Connected { path, number, carrier, leftover, .. } = connected;
         self.since = Instant::now();
+        self.failed = 0;
+        self.attached = Some(path);
         let is_attached = link.attach(number, Attach::Adds, carrier, leftover);
         let is_active = is_attached && link.active_carrier() == Some(number);
         let (link, carrier) = (link.serial(), number.0);
@@ -111,6 +142,7 @@ impl Standby {
     }
 
     fn failed(&mut self, failure: Failure) {
+        self.failed = self.failed.wrapping_add(1);
         self.at = Instant::now() + self.backoff.failed(failure);
     }
 
@@ -126,6 +158,6 @@ impl Standby {
     /// Returns the path of the standby, which is the active carrier now.
     pub(super) fn took_over(&mut self) -> Option<usize> {
         self.attempt.clear();
-        self.path
+        self.attached.take()
     }
 }

@@ -15,10 +15,12 @@ use super::attempt::{
 };
 use super::error::DialError;
 use super::keeper::Keeper;
+use super::moving::Moving;
 use super::plan::{PathChange, Report};
 use super::preference::Preference;
 use super::rates::{Rates, TrialResult};
 use super::standby::Standby;
+use crate::attach::Standing;
 use crate::backoff::Backoff;
 use crate::inner::Link;
 use crate::notices::{LowRate, Notice};
@@ -30,6 +32,13 @@ const LET_IN: Duration = GREETING_TIMEOUT;
 /// The time by which the end of a carrier may arrive before the greeting of the carrier that
 /// replaces it, because they use different paths.
 const ARRIVES: Duration = Duration::from_millis(500);
+
+/// The time in which the peer has to answer after a change of the network, unless three round trips
+/// are longer.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// The silence after which a link leaves its path in any case.
+const SILENT: Duration = Duration::from_secs(3);
 
 /// The supervisor of one link. Dropping it closes the link.
 pub(super) struct Watch {
@@ -45,6 +54,13 @@ pub(super) struct Watch {
     pub(super) cause: Option<PathChange>,
     pub(super) preference: Preference,
     pub(super) standby: Standby,
+    /// The move that a command has begun.
+    pub(super) moving: Option<Moving>,
+    /// Whether a command has selected the path, so that the paths before it are not preferred.
+    pub(super) is_pinned: bool,
+    /// After a change of the network: until when the peer has to answer, and the state of the link
+    /// at the change.
+    pub(super) answer_by: Option<(Instant, Standing)>,
 }
 
 impl Drop for Watch {
@@ -63,7 +79,7 @@ impl Watch {
         let mut attached = Instant::now();
         while !self.link.has_ended() {
             let is_free = self.trials.is_empty();
-            let better = if is_free { self.path } else { 0 };
+            let better = if is_free && !self.is_pinned { self.path } else { 0 };
             // A trial has its carrier number already. A standby with a higher number would make the
             // carrier of the trial too late.
             let wanted = self.standby.wanted(&self.link, self.path).filter(|_| is_free);
@@ -78,6 +94,7 @@ impl Watch {
                         self.trials.clear();
                         self.standby.attempt.clear();
                         self.cause = None;
+                        self.moving = None;
                         self.rates.forget_trial();
                         self.note_life(attached);
                         self.note_loss(attached);
@@ -110,7 +127,19 @@ impl Watch {
                         self.try_quicker(low_rate);
                         continue;
                     }
+                    Notice::Move => {
+                        self.begin_move();
+                        continue;
+                    }
+                    Notice::NetworkChanged => {
+                        self.network_changed();
+                        continue;
+                    }
                 },
+                () = until(self.answer_by.map(|(time, _)| time)) => {
+                    self.check_answer();
+                    continue;
+                }
                 () = until(self.rates.next()) => {
                     let count = self.keeper.client.paths.len();
                     match self.rates.look(&self.link, count, Instant::now()) {
@@ -131,7 +160,7 @@ impl Watch {
                         continue;
                     }
                 },
-                () = tokio::time::sleep_until(self.preference.at()), if is_free && self.path > 0 => {
+                () = tokio::time::sleep_until(self.preference.at()), if better > 0 => {
                     let path = self.preference.choose(self.path, Instant::now());
                     self.try_beside(path, PathChange::Preferred);
                     continue;
@@ -141,7 +170,7 @@ impl Watch {
                     if path < better {
                         self.try_beside(path, PathChange::Preferred);
                     } else {
-                        self.standby.dial(&self.keeper, &self.link, &self.known);
+                        self.standby.dial(path, &self.keeper, &self.link, &self.known);
                     }
                     continue;
                 }
@@ -155,8 +184,8 @@ impl Watch {
                     }
                     continue;
                 }
-                () = tokio::time::sleep_until(standby_at), if wanted.is_some() => {
-                    self.standby.dial(&self.keeper, &self.link, &self.known);
+                path = at(standby_at, wanted) => {
+                    self.standby.dial(path, &self.keeper, &self.link, &self.known);
                     continue;
                 }
             };
@@ -167,8 +196,13 @@ impl Watch {
                     let others = self.keeper.client.paths.len().saturating_sub(1);
                     self.rates.unanswered(others, Instant::now());
                 }
+                AttemptOutcome::Forgotten if self.moving.is_some() => {
+                    self.cause = None;
+                    self.fail_move("this server does not know the link");
+                }
                 AttemptOutcome::Forgotten => return self.link.inner.end(End::Forgotten),
                 AttemptOutcome::Greeted(connected) if connected.accepted.link != self.known.id => {
+                    self.fail_move("this server has made another link");
                     dismiss(*connected).await;
                 }
                 AttemptOutcome::Greeted(mut connected) => {
@@ -180,19 +214,23 @@ impl Watch {
                     if !connected.accepted.early {
                         self.known.early.set(true);
                     }
+                    self.is_pinned = reason == Some(PathChange::Commanded);
                     if attach(&self.link, *connected) {
+                        self.end_move();
                         self.report(reason);
                     }
+                    self.moving = None;
                     self.rates.moved(self.path, &self.link, attached);
                 }
             }
         }
     }
 
-    /// Returns the outcome of an attempt with a better path that was in progress when the carrier
-    /// was lost. The far end closes the old carrier as soon as it has greeted the better one.
+    /// Returns the outcome of an attempt with another path that was in progress when the carrier was
+    /// lost. The far end closes the old carrier as soon as it has greeted the new one.
     async fn arriving(&mut self) -> Option<AttemptOutcome> {
-        if self.trials.is_empty() || !self.standby.is_kept() {
+        let is_awaited = self.standby.is_kept() || self.moving.is_some();
+        if self.trials.is_empty() || !is_awaited {
             return None;
         }
         let outcome = tokio::time::timeout(ARRIVES, finished(&mut self.trials));
@@ -220,6 +258,7 @@ impl Watch {
         self.rates.forget_trial();
         let reason = PathChange::TookOver(self.url());
         self.path = path;
+        self.is_pinned = false;
         self.report(Some(reason));
         let now = Instant::now();
         self.preference.attached(now);
@@ -228,6 +267,7 @@ impl Watch {
 
     /// Handles a failed attempt that ran in parallel with the active carrier.
     fn trial_failed(&mut self, (path, error): Failed) {
+        self.fail_move(&error.to_string());
         if !self.trials.is_empty() || self.cause.take() != Some(PathChange::Preferred) {
             return;
         }
@@ -235,6 +275,58 @@ impl Watch {
         if let Some(path) = self.keeper.client.paths.get(path) {
             let (link, error) = (self.link.serial(), &error);
             (self.keeper.report)(Report::NotBetter { link, path, error, pause });
+        }
+    }
+
+    /// Begins the move that was commanded. A trial in progress ends.
+    fn begin_move(&mut self) {
+        let Some(order) = self.link.inner.orders.take() else { return };
+        self.moving = Moving::begin(order, &self.keeper.client.paths, self.path);
+        let Some(moving) = &self.moving else { return };
+        let to = moving.index();
+        self.rates.forget_trial();
+        self.trials.clear();
+        self.try_beside(to, PathChange::Commanded);
+    }
+
+    /// Waits for the answer of the peer after a change of the network, and dials the paths that are
+    /// missing.
+    fn network_changed(&mut self) {
+        let now = Instant::now();
+        let answer = self.link.round_trip().map_or(ANSWER, |time| ANSWER.max(time * 3)).min(SILENT);
+        // A further change does not prolong the wait.
+        self.answer_by.get_or_insert((now + answer, self.link.standing()));
+        self.standby.hurry(now);
+        self.preference.hurry(now);
+    }
+
+    /// Leaves the path if the peer has not answered since the change of the network.
+    fn check_answer(&mut self) {
+        let Some((_, standing)) = self.answer_by.take() else { return };
+        if standing != self.link.standing() || self.link.active_carrier().is_none() {
+            return;
+        }
+        let active = self.link.active_carrier().filter(|_| self.link.has_standby());
+        if let Some(active) = active {
+            self.link.inner.carrier_ended(active);
+        } else {
+            self.link.inner.notices.add(Notice::Probe);
+        }
+    }
+
+    /// Answers the command to move, because the link has a new carrier.
+    fn end_move(&mut self) {
+        if self.is_pinned
+            && let Some(moving) = self.moving.take()
+        {
+            moving.end();
+        }
+    }
+
+    /// Answers the command to move, because its attempt has failed. The link keeps its carrier.
+    fn fail_move(&mut self, why: &str) {
+        if let Some(moving) = self.moving.take() {
+            moving.fail(why);
         }
     }
 
@@ -341,6 +433,17 @@ async fn until(end: Option<Instant>) {
     }
 }
 
+/// Returns the path at this time; never without a path.
+async fn at(time: Instant, path: Option<usize>) -> usize {
+    match path {
+        Some(path) => {
+            tokio::time::sleep_until(time).await;
+            path
+        }
+        None => std::future::pending().await,
+    }
+}
+
 /// Returns the result of `work`; `None` if the link ends first.
 async fn while_alive<T>(link: &Link, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
@@ -349,10 +452,13 @@ async fn while_alive<T>(link: &Link, work: impl Future<Output = T>) -> Option<T>
             done = &mut work => return (!link.has_ended()).then_some(done),
             notice = link.inner.notices.next() => match notice {
                 Notice::Ended(_) => return None,
+                // The attempt in progress has no path of the command's choice.
+                Notice::Move => drop(link.inner.orders.take()),
                 Notice::CarrierLost
                 | Notice::TookOver
                 | Notice::StandbyLost
                 | Notice::Probe
+                | Notice::NetworkChanged
                 | Notice::Strained(_) => {}
             },
         }

@@ -18,6 +18,7 @@ mod paths;
 mod replay;
 mod rig;
 mod silence;
+mod spread;
 mod standby;
 mod storm;
 mod strained;

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use link::client::StandbyPath;
 use link::{Host, Link, Path, State};
 use testkit::netem::Rng;
 use tokio::sync::Notify;
@@ -81,7 +82,8 @@ impl Scene {
             Path { url: "memory://127.0.0.1:1".to_owned(), dialer },
             path(fallback.dialer.clone(), 2),
         ];
-        let client = Client::start(link::client::Client { standby: true, ..plan(paths) });
+        let client =
+            Client::start(link::client::Client { standby: StandbyPath::Last, ..plan(paths) });
         Self { server, client, better, fallback, asks }
     }
 

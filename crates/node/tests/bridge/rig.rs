@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use link::client::run;
+use link::client::{StandbyPath, run};
 use link::server::{Backlog, Greeted, Placement, Verifier, VerifierFuture, accept, log_in};
 use link::{Link, Owner, Path, Retry, Settings, State};
 use proto::control::ControlMessage;
@@ -252,7 +252,8 @@ impl Dialler {
     pub(crate) fn start(dialer: Rc<dyn PathDialer>, owner: Rc<Party>) -> Self {
         let plan = link::client::Client {
             paths: vec![Path { url: "memory://peer".to_owned(), dialer }],
-            standby: false,
+            standby: StandbyPath::Nowhere,
+            spreads: false,
             name: Name::new("peer").unwrap(),
             identity: Identity::Token(Token::new(TOKEN).unwrap()),
             instance: InstanceId([7; 16]),

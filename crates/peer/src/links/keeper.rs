@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ::link::client::{Client, Report};
+use ::link::client::{Client, Report, StandbyPath};
 use ::link::{Link, Path, Retry};
 use config::{PeerPath, Proof, Visit};
 use proto::greeting::{Identity, Name, Token};
@@ -164,7 +164,8 @@ fn client(
     let relayed = Path { url, dialer: Rc::new(relayed) };
     Some(Client {
         paths: direct.into_iter().chain([relayed]).collect(),
-        standby: true,
+        standby: StandbyPath::Last,
+        spreads: false,
         name: Name::new(&config.name).ok()?,
         identity,
         instance: shared.instance(),

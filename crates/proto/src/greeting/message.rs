@@ -86,12 +86,22 @@ impl Features {
     /// name and takes over from none of them.
     pub const BESIDE: Self = Self(16);
 
-    /// The features of a client without a shared service.
+    /// The links of the client have different paths: each end chooses the link of a stream by the
+    /// priority of the stream.
+    pub const SPREADS: Self = Self(32);
+
+    /// The features of a client without a shared service, whose links have one path.
     pub const ALONE: Self =
         Self(Self::VISITORS.0 | Self::FLOWS.0 | Self::PRIVATE.0 | Self::SHARED.0);
 
     /// The features of this program.
-    pub const OURS: Self = Self(Self::ALONE.0 | Self::BESIDE.0);
+    pub const OURS: Self = Self::ALONE.with(Self::BESIDE).with(Self::SPREADS);
+
+    /// The features of both.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 
     /// Whether all features of `other` are included.
     #[must_use]

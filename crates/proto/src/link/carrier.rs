@@ -96,6 +96,13 @@ impl Carriers {
         self.all.iter().find(|carrier| carrier.phase != Phase::Standby)
     }
 
+    /// Sends a PING on the active carrier.
+    pub(super) fn ask(&mut self) {
+        if let Some(active) = self.all.iter_mut().find(|carrier| carrier.phase != Phase::Standby) {
+            active.liveness.ask();
+        }
+    }
+
     pub(super) fn get(&self, number: CarrierNumber) -> Option<&Carrier> {
         self.all.iter().find(|carrier| carrier.number == number)
     }

@@ -128,6 +128,11 @@ impl Liveness {
         Some(self.values)
     }
 
+    /// Sends a PING now.
+    pub(super) const fn ask(&mut self) {
+        self.due = true;
+    }
+
     pub(super) const fn has_ping(&self) -> bool {
         self.due
     }

@@ -280,6 +280,11 @@ impl Link {
         [self.sweep_at, silence, self.flows.poll_timeout()].into_iter().flatten().min()
     }
 
+    /// Asks the peer for a sign of life on the active carrier, because its path may have changed.
+    pub fn ask(&mut self) {
+        self.carriers.ask();
+    }
+
     /// Handles the time `now`: queues small credits, probes silent carriers, reports dead carriers.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.sweep_at.is_some_and(|at| at <= now) {

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use link::client::{Report, run};
+use link::client::{Report, StandbyPath, run};
 use link::{Host, Link, Path, Retry};
 use proto::greeting::{Identity, Name, Token};
 use proto::{InstanceId, LinkConfig, Unlimited};
 use tokio::task::AbortHandle;
 use transport::memory::MEMORY;
 use transport::memory::{Faults, MemoryDialer};
-use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport, Watch};
+use transport::{Carrier, CarrierError, Connection, Dialer, LocalFuture, Transport, Watch};
 
 use super::{Party, until};
 
@@ -29,7 +29,8 @@ type Plan = link::client::Client;
 pub(crate) fn plan(paths: Vec<Path>) -> Plan {
     Plan {
         paths,
-        standby: false,
+        standby: StandbyPath::Nowhere,
+        spreads: false,
         name: Name::new("client-1").unwrap(),
         identity: Identity::Token(Token::new(TOKEN).unwrap()),
         instance: InstanceId([7; 16]),
@@ -70,6 +71,8 @@ pub(crate) struct Scripted {
     pub(crate) dials: Cell<usize>,
     /// The statistics of its connections, if any.
     pub(crate) watch: RefCell<Option<Arc<dyn Watch>>>,
+    /// The ends of its connections, if they are known.
+    pub(crate) connection: Cell<Option<Connection>>,
 }
 
 impl Scripted {
@@ -83,6 +86,7 @@ impl Scripted {
             silent: Cell::new(0),
             dials: Cell::new(0),
             watch: RefCell::default(),
+            connection: Cell::default(),
         })
     }
 }
@@ -100,7 +104,7 @@ impl Dialer for Scripted {
         }
         let faults = self.faults.borrow_mut().pop_front().unwrap_or_else(|| self.others.get());
         let (inner, delay) = (self.inner.clone(), self.delay.get());
-        let watch = self.watch.borrow().clone();
+        let (watch, connection) = (self.watch.borrow().clone(), self.connection.get());
         Box::pin(async move {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
@@ -108,6 +112,7 @@ impl Dialer for Scripted {
             inner.set_faults(faults);
             let mut carrier = inner.dial(address).await?;
             carrier.peer.watch = watch;
+            carrier.peer.connection = connection;
             Ok(carrier)
         })
     }

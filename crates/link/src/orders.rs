@@ -1,0 +1,79 @@
+//! The command to move a link to another path, on its way from [`crate::Link`] to the supervisor of
+//! the link.
+
+use std::cell::RefCell;
+
+use tokio::sync::oneshot;
+
+/// A completed move. The URLs of both paths are equal if the link had the path already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathMove {
+    /// The URL of the previous path.
+    pub from: String,
+    /// The URL of the present path.
+    pub to: String,
+}
+
+/// Why a link was not moved. The link continues over its previous path, unless that path was lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MoveError {
+    /// The link has one path.
+    #[error("there is no other path to the server")]
+    OnlyPath,
+    /// No path has this URL.
+    #[error("no path to the server has the URL {0}")]
+    Unknown(String),
+    /// The server was not reached over the path.
+    #[error("{to}: {why}")]
+    Failed {
+        /// The URL of the path.
+        to: String,
+        /// Why the path failed.
+        why: String,
+    },
+    /// The link lost its carrier or ended, or another command has replaced this command.
+    #[error("the connection was lost meanwhile, and the client dials its paths in their order")]
+    Interrupted,
+}
+
+/// The outcome of a command to move.
+pub(crate) type Moved = Result<PathMove, MoveError>;
+
+/// A command to move a link. Dropping it interrupts the move.
+#[derive(Debug)]
+pub(crate) struct MoveOrder {
+    /// The URL of the path; `None`: the path behind the present path.
+    pub(crate) to: Option<String>,
+    done: oneshot::Sender<Moved>,
+}
+
+impl MoveOrder {
+    /// Makes a command, and the receiver of its outcome.
+    pub(crate) fn new(to: Option<String>) -> (Self, oneshot::Receiver<Moved>) {
+        let (done, outcome) = oneshot::channel();
+        (Self { to, done }, outcome)
+    }
+
+    /// Answers the command.
+    pub(crate) fn answer(self, outcome: Moved) {
+        // A caller that has left needs no answer.
+        let _ = self.done.send(outcome);
+    }
+}
+
+/// The command that the supervisor of a link has not taken yet. A later command replaces it.
+#[derive(Debug, Default)]
+pub(crate) struct Orders(RefCell<Option<MoveOrder>>);
+
+impl Orders {
+    /// Gives a command.
+    pub(crate) fn give(&self, order: MoveOrder) {
+        let former = self.0.replace(Some(order));
+        drop(former);
+    }
+
+    /// Takes the command.
+    pub(crate) fn take(&self) -> Option<MoveOrder> {
+        self.0.borrow_mut().take()
+    }
+}
