@@ -110,6 +110,8 @@ pub(super) async fn connect(
         let text = text.clone();
         move |worker: &Rc<Worker>| {
             let link = worker.state.live_link(&session);
+            let link =
+                link.map(|link| worker.state.link_of_class(&session, link, Priority::Interactive));
             spawn_local(async move {
                 let Some(link) = link else { return };
                 let Ok(socket) = tokio::net::UnixStream::from_std(socket) else { return };

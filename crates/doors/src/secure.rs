@@ -153,6 +153,7 @@ impl Secured {
         let Some(permit) = accept::admit(&backend, peer) else { return Err(first) };
         let aim = &backend.picked.aim;
         let (target, priority) = (aim.target.clone(), aim.terms.priority);
+        let link = worker.state.link_of_class(&backend.session, link, priority);
         let open = proto::Open { target, visitor: *peer, priority, fields: None };
         let route_header = doors.terms.load().route_header.clone();
         let door: Arc<dyn NameDoor> = Arc::<Doors>::clone(doors);

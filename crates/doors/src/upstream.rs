@@ -111,6 +111,7 @@ impl Upstream {
             None => own.target.clone(),
         };
         let priority = own.terms.priority;
+        let link = worker.state.link_of_class(&backend.session, link, priority);
         let open = Open { target, visitor: *peer, priority, fields: None };
         let duplex = relay::open_duplex(&link, open, &settings, Some(permit));
         let duplex = duplex.map_err(|error| match error {

@@ -221,6 +221,8 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut entering:
                 return turn_away(worker, entering, &settings, Answer::Full);
             }
             (Pick::To(backend), Some(link)) => {
+                let priority = backend.picked.aim.terms.priority;
+                let link = worker.state.link_of_class(&backend.session, link, priority);
                 match serve(worker, entrance, &backend, &link, entering) {
                     Err(left) => entering = *left,
                     Ok(()) => return,

@@ -68,6 +68,7 @@ impl FlowHandler for FlowAcceptor {
         };
         let permit = accept::admit(&backend, &guest).ok_or(ResetCode::Limit)?;
         let (target, priority) = (aim.opens(), aim.terms.priority);
+        let link = self.worker.state.link_of_class(&backend.session, link, priority);
         let open = proto::Open { target, visitor: Some(peer), priority, fields: None };
         let outlet: Rc<dyn FlowOutlet> = if backends.have_others() {
             let (entrance, session) = (Arc::clone(&self.entrance), backend.session.id);

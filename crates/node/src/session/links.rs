@@ -2,15 +2,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::link::Link;
+use proto::Priority;
+use proto::greeting::Features;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
+use super::spread::{self, Goodput, least_round_trip, most_goodput};
 use super::{Session, State, Worker};
 
 /// A link without a carrier counts as silent after this time, like a link whose peer owes a
@@ -29,9 +32,13 @@ enum Leave {
 /// The links by session id.
 #[derive(Default)]
 pub(super) struct Links {
-    members: RefCell<HashMap<u64, Vec<Member>>>,
+    members: Rc<Members>,
     turn: Cell<usize>,
+    /// Whether a task measures the goodput of links.
+    measures: Rc<Cell<bool>>,
 }
+
+type Members = RefCell<HashMap<u64, Vec<Member>>>;
 
 struct Member {
     session: Arc<Session>,
@@ -41,6 +48,8 @@ struct Member {
     /// live.
     answers: bool,
     stays: bool,
+    /// The goodput of a link whose client spreads its links over several paths.
+    goodput: Option<Goodput>,
 }
 
 impl Member {
@@ -65,7 +74,14 @@ impl State {
             live: false,
             answers: false,
             stays: true,
+            goodput: link.features().have(Features::SPREADS).then(Goodput::default),
         };
+        if member.goodput.is_some() && !self.links.measures.replace(true) {
+            spawn_local(measure(
+                Rc::downgrade(&self.links.members),
+                Rc::clone(&self.links.measures),
+            ));
+        }
         self.links.members.borrow_mut().entry(session.id).or_default().push(member);
         session.links[worker].fetch_add(1, Ordering::Relaxed);
         session.staying[worker].fetch_add(1, Ordering::Relaxed);
@@ -179,6 +195,40 @@ impl State {
         found.map(|member| member.link.clone())
     }
 
+    /// The link for a stream of this priority, where `link` is the link whose turn it is. The links
+    /// of a client that spreads them over several paths are chosen by what a stream needs: an
+    /// interactive stream by the round trip, a bulk stream by the goodput.
+    pub fn link_of_class(&self, session: &Session, link: Link, priority: Priority) -> Link {
+        // The path of all other streams.
+        if priority == Priority::Normal || !link.features().have(Features::SPREADS) {
+            return link;
+        }
+        let mut links = self.links.members.borrow_mut();
+        let Some(members) = links.get_mut(&session.id) else { return link };
+        let turn = self.links.turn.get();
+        let count = members.len();
+        let in_turn =
+            || (0..count).map(|n| &members[turn.wrapping_add(n) % count]).filter(|m| m.answers);
+        let chosen = match priority {
+            Priority::Interactive => least_round_trip(in_turn().map(|m| m.link.round_trip())),
+            Priority::Bulk => most_goodput(in_turn().map(|member| {
+                let streams = u64::try_from(member.link.stream_count()).unwrap_or(u64::MAX);
+                (member.goodput.unwrap_or_default(), streams)
+            })),
+            Priority::Normal => None,
+        };
+        let chosen = chosen.and_then(|nth| Some(in_turn().nth(nth)?.link.clone()));
+        let Some(chosen) = chosen else { return link };
+        if priority == Priority::Bulk {
+            let serial = chosen.serial();
+            let member = members.iter_mut().find(|member| member.link.serial() == serial);
+            if let Some(goodput) = member.and_then(|member| member.goodput.as_mut()) {
+                goodput.assign();
+            }
+        }
+        chosen
+    }
+
     /// The link of this worker for a visitor of the session. `None`: the visitor has to wait, or
     /// another worker has a responsive link and this worker has none.
     pub fn visitor_link(&self, worker: usize, session: &Session) -> Option<Link> {
@@ -238,6 +288,25 @@ impl State {
     pub fn all_links(&self) -> Vec<(Arc<Session>, Link)> {
         let links = self.links.members.borrow();
         links.values().flatten().map(|m| (Arc::clone(&m.session), m.link.clone())).collect()
+    }
+}
+
+/// Measures the goodput of the links whose clients spread them, until there is no such link.
+async fn measure(members: Weak<Members>, measures: Rc<Cell<bool>>) {
+    loop {
+        sleep(spread::LOOK).await;
+        let Some(members) = members.upgrade() else { return };
+        let mut is_needed = false;
+        for member in members.borrow_mut().values_mut().flatten() {
+            let Some(goodput) = &mut member.goodput else { continue };
+            is_needed = true;
+            let (received, sent, _) = member.link.totals();
+            goodput.look(received.saturating_add(sent));
+        }
+        if !is_needed {
+            measures.set(false);
+            return;
+        }
     }
 }
 

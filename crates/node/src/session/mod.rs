@@ -27,6 +27,7 @@ mod here;
 mod links;
 mod paths;
 mod served;
+mod spread;
 mod state;
 
 pub use here::{Admitted, Here, ServesHere, number};
