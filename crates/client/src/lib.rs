@@ -16,6 +16,7 @@
 //!   connect.rs     a byte stream for `tunnel connect`
 //!   replay.rs      kept requests that are sent again
 //!   reload.rs      the reload of the configuration, from its source.rs; servers.rs for links
+//!   moving.rs      `tunnel move`: the links take another path
 //!   handover.rs    the state for the next process of an upgrade
 //!   nat.rs, stun.rs  the NAT between this client and others
 //!   outage.rs, trouble.rs  why a server is unreachable, as text
@@ -32,6 +33,7 @@ mod invites;
 mod inviting;
 mod keeping;
 mod links;
+mod moving;
 mod nat;
 mod outage;
 mod owner;
@@ -64,6 +66,7 @@ use config::{ClientConfig, Common, Kept};
 use link::ProcessBudget;
 use ops::events::Events;
 use ops::measure::{Meter, Ping, Progress, Speed, SpeedTest};
+use ops::moving::MovedLinks;
 use ops::nat::NatProbe;
 use ops::requests::{RequestDetail, RequestFilter, SeenRequests};
 use ops::share::Visits;
@@ -71,8 +74,8 @@ use ops::status::{self, DaemonState, Status, Told};
 use ops::targets::Targets;
 use ops::tested::{Tested, Tester};
 use ops::{
-    Certificates, Connector, Daemon, Foreseen, Inviter, ListsInForce, Reloaded, Requests, Role,
-    SendFuture, Serving, Traffic, term,
+    Certificates, Connector, Daemon, Foreseen, Inviter, ListsInForce, Mover, Reloaded, Requests,
+    Role, SendFuture, Serving, Traffic, term,
 };
 use proto::LinkConfig;
 use tokio::sync::{Mutex, Notify, mpsc};
@@ -345,6 +348,10 @@ impl Daemon for Client {
         Some(self)
     }
 
+    fn mover(&self) -> Option<&dyn Mover> {
+        Some(self)
+    }
+
     fn connector(&self) -> Option<&dyn Connector> {
         Some(self)
     }
@@ -439,6 +446,12 @@ impl Tester for Client {
             let found = config.services.iter().find(|one| one.name == service).cloned();
             trial::here(self.workers.handles(), found, service).await
         })
+    }
+}
+
+impl Mover for Client {
+    fn move_links(&self, to: Option<String>) -> SendFuture<'_, anyhow::Result<MovedLinks>> {
+        Box::pin(moving::move_links(&self.shared.uplinks, self.workers.handles(), to))
     }
 }
 

@@ -13,6 +13,7 @@
 //! | `command` | the commands, in one table for control socket and API |
 //! | `nat` | the result of `tunnel nat` |
 //! | `measure` | the results of `tunnel ping` and `tunnel speedtest` |
+//! | `moving` | the result of `tunnel move` |
 //! | `busy` | the busiest streams |
 //! | `clients` | the results of `tunnel clients`, and the changes of a client's entry |
 //! | `hold` | a client on hold |
@@ -54,6 +55,7 @@ pub mod lists;
 mod loaded;
 pub mod log;
 pub mod measure;
+pub mod moving;
 pub mod nat;
 pub mod qr;
 mod reload;
@@ -76,8 +78,8 @@ pub mod visit;
 pub use busy::{BusyStream, BusyStreams, rate};
 pub use daemon::{
     Carried, Certificates, Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries,
-    Foreseen, Inviter, Lists, ListsInForce, Log, Reconnected, Requests, Serving, Settings, Sharer,
-    Supervision, Traffic, Visitors,
+    Foreseen, Inviter, Lists, ListsInForce, Log, Mover, Reconnected, Requests, Serving, Settings,
+    Sharer, Supervision, Traffic, Visitors,
 };
 pub use delta::{ClientChanges, Cursor, StatusDelta};
 pub use future::SendFuture;

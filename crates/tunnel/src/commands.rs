@@ -23,8 +23,8 @@ use crate::upgrade::{self, Binary};
 use crate::whereabouts::{client_instance, control};
 use crate::{
     activation, check, clients, connect, console, cores, demo, found, importing, inherit, install,
-    instances, load, measure, nat, own, published, requests, runtime, service_options, set_up,
-    share, supervise, targets, visits,
+    instances, load, measure, moving, nat, own, published, requests, runtime, service_options,
+    set_up, share, supervise, targets, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is invalid.
@@ -77,6 +77,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Enroll(args) => clients::enroll(args),
         Command::Allow(args) => clients::allow(args),
         Command::Deny(args) => clients::deny(args),
+        Command::Move(args) => moving::move_links(args),
         Command::Reconnect { name, which } => instances::reconnect(which, name.clone()),
         Command::Clients(args) => clients::clients(args),
         Command::Publish(args) => published::publish(args),

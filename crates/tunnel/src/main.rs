@@ -79,6 +79,7 @@ mod kept_lists;
 mod load;
 mod material;
 mod measure;
+mod moving;
 mod nat;
 mod networks;
 mod notify;

@@ -59,4 +59,4 @@ pub use response::ApiResponse;
 pub use route::{ApiRoute, Given, Method};
 pub use services::{ListVisitors, TestService, Uninvite};
 pub use table::{AnyAnswer, AnyCommand, Entry, NotUnderstood, TABLE, read_line};
-pub use traffic::{Connect, Kill, ListStreams, Reconnect};
+pub use traffic::{Connect, Kill, ListStreams, MoveLinks, Reconnect};

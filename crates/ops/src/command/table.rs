@@ -15,7 +15,7 @@ use super::records::{FollowEvents, Replay, SetLog, ShowRequest};
 use super::response::ApiResponse;
 use super::route::Given;
 use super::services::{ListVisitors, TestService, Uninvite};
-use super::traffic::{Connect, Kill, ListStreams, Reconnect};
+use super::traffic::{Connect, Kill, ListStreams, MoveLinks, Reconnect};
 use crate::SendFuture;
 use crate::clients::{HoldOrder, LimitOrder};
 use crate::lists::ListChange;
@@ -60,6 +60,7 @@ pub const TABLE: &[Entry] = &[
     Entry::of::<ListStreams>(),
     Entry::of::<Kill>(),
     Entry::of::<Reconnect>(),
+    Entry::of::<MoveLinks>(),
     Entry::of::<Connect>(),
     Entry::of::<SetLog>(),
     Entry::of::<FollowEvents>(),

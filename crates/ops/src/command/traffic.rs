@@ -1,15 +1,17 @@
 //! Streams, links and the connections to targets.
 
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use super::context::{Context, NOT_HERE, timely};
+use super::context::{Context, NOT_HERE, timely, within};
 use super::contract::{About, Command};
 use super::form::Misread;
 use super::route::{Given, delete, get, post};
 use crate::daemon::{self, Daemon};
+use crate::moving::MovedLinks;
 use crate::role::Role;
 use crate::status::{self, StreamKind, StreamNumber};
 use crate::{AUDIT, Reconnected};
@@ -30,6 +32,13 @@ const RECONNECT_WHOM: &str =
 /// The error of a client that receives the name of a client.
 const RECONNECT_ITSELF: &str =
     "this is a client, which has one server (hint: leave the name away: tunnel reconnect)";
+
+/// The error of a daemon that does not choose paths.
+const NO_PATHS: &str =
+    "this is a server, whose clients choose their paths: run it where `tunnel client` runs";
+
+/// The longest wait for a move: a dial and a log-in have 10 s each.
+const MOVE: Duration = Duration::from_secs(30);
 
 fn traffic<'a>(cx: &'a Context<'_>) -> anyhow::Result<&'a dyn daemon::Traffic> {
     cx.daemon.traffic().context(NOT_HERE)
@@ -140,6 +149,35 @@ impl Command for Reconnect {
         let of = self.client.as_ref().map(|name| format!(" of client {name}")).unwrap_or_default();
         cx.audit(format_args!("new connections{of}"));
         Ok(links)
+    }
+}
+
+/// Moves the links of a client to another path to its server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MoveLinks {
+    /// The URL of the path; `None`: for each link the path behind its present path.
+    #[serde(default)]
+    pub to: Option<String>,
+}
+
+impl Command for MoveLinks {
+    const ABOUT: About = About::new("move", "moved")
+        .of(&[Role::Client])
+        .help(
+            "Move the links of a running client to another path to its server: the new \
+             connections are made before the old ones end, and streams go on",
+        )
+        .routes(&[post("/move").query("to=quic://server.example:7000")])
+        .slow();
+    /// The links that have moved, and those that have not.
+    type Answer = MovedLinks;
+
+    async fn run(&self, cx: &Context<'_>) -> anyhow::Result<MovedLinks> {
+        let mover = cx.daemon.mover().context(NO_PATHS)?;
+        let moved = within(MOVE, mover.move_links(self.to.clone())).await??;
+        let to = self.to.as_ref().map(|to| format!(" to {to}")).unwrap_or_default();
+        cx.audit(format_args!("a move of the links{to}"));
+        Ok(moved)
     }
 }
 

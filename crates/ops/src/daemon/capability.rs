@@ -13,6 +13,7 @@ use crate::delta::Cursor;
 use crate::enrol::{Opened, Order};
 use crate::lists::ListChange;
 use crate::log::Lines;
+use crate::moving::MovedLinks;
 use crate::reload::Reloaded;
 use crate::requests::{RequestDetail, RequestFilter, SeenRequests};
 use crate::revision::{Checked, NewConfig};
@@ -69,6 +70,16 @@ pub trait Traffic: Send + Sync {
     /// Resets a stream on both sides, or ends a flow. False: there is no stream or flow of this
     /// number.
     fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool>;
+}
+
+/// The paths of the links of a client.
+pub trait Mover: Send + Sync {
+    /// Moves all links to the path `to`, or each link to the path behind its present path. Each
+    /// link gets its new connection before the old connection ends, and the streams continue.
+    ///
+    /// # Errors
+    /// The client has no such path, or no link. The message is readable text.
+    fn move_links(&self, to: Option<String>) -> SendFuture<'_, anyhow::Result<MovedLinks>>;
 }
 
 /// The daemons of `tunnel run`.

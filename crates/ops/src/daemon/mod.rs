@@ -24,7 +24,7 @@ use crate::tested::Tester;
 use crate::upgrade::Upgrade;
 
 pub use capability::{
-    Carried, Clients, Connector, Console, ConsoleLink, Enrolment, Lists, Log, Reconnected,
+    Carried, Clients, Connector, Console, ConsoleLink, Enrolment, Lists, Log, Mover, Reconnected,
     Requests, Settings, Sharer, Supervision, Traffic, Visitors,
 };
 pub use serving::{Certificates, Entries, Foreseen, Inviter, ListsInForce, Serving};
@@ -158,6 +158,11 @@ pub trait Daemon: Send + Sync {
     /// The targets that it dials itself. A client and a proxy have them.
     fn targets(&self) -> Option<&dyn Targets> {
         self.inner()?.targets()
+    }
+
+    /// The paths of the links of a client.
+    fn mover(&self) -> Option<&dyn Mover> {
+        self.inner()?.mover()
     }
 
     /// Connections of a client to targets on the side of its server.

@@ -508,6 +508,19 @@ pub(crate) struct NatArgs {
     pub(crate) json: bool,
 }
 
+/// `tunnel move`.
+#[derive(Debug, Args)]
+pub(crate) struct MoveArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// URL of the path, as in `servers` of the configuration [default: the next path of each link]
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: Option<String>,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// `tunnel console`.
 #[derive(Debug, Args)]
 pub(crate) struct ConsoleArgs {

@@ -13,16 +13,16 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use logging::levels;
 use ops::command::{
-    Allow, Command as _, Connect, Deny, FollowEvents, ListClients, OpenConsole, PingLinks,
-    ProbeNat, ReadStatus, Reconnect, Reload, Restart, SetLog, Stop, TestSpeed,
+    Allow, Command as _, Connect, Deny, FollowEvents, ListClients, MoveLinks, OpenConsole,
+    PingLinks, ProbeNat, ReadStatus, Reconnect, Reload, Restart, SetLog, Stop, TestSpeed,
 };
 use ops::share::ShareOrder;
 use ops::upgrade::UpgradeOrder;
 
 pub(crate) use asked::{
     CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, ConsoleArgs, EnrollArgs, ForwardArgs,
-    HoldArgs, LimitArgs, NatArgs, PingArgs, PublishArgs, RequestsArgs, RightsArgs, ShareArgs,
-    SpeedArgs, StreamsArgs, UnpublishArgs, UpgradeArgs, VisitArgs, Which,
+    HoldArgs, LimitArgs, MoveArgs, NatArgs, PingArgs, PublishArgs, RequestsArgs, RightsArgs,
+    ShareArgs, SpeedArgs, StreamsArgs, UnpublishArgs, UpgradeArgs, VisitArgs, Which,
 };
 pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;
@@ -341,6 +341,8 @@ pub(crate) enum Command {
         #[command(flatten)]
         which: Which,
     },
+    #[command(about = MoveLinks::ABOUT.help)]
+    Move(MoveArgs),
     #[command(about = Stop::ABOUT.help, after_help = STOP_NOTE)]
     Stop {
         #[command(flatten)]

@@ -42,6 +42,7 @@ const ASKING: &[(&str, &[&str])] = &[
     ("upgrade", &[]),
     ("restart", &[]),
     ("reconnect", &[]),
+    ("move", &[]),
     ("stop", &[]),
 ];
 
@@ -174,6 +175,9 @@ fn what_works_is_a_success_and_what_is_refused_a_failure() {
         (&client, "connect nowhere", 2),
         (&client, "restart", 1),
         (&client, "reconnect", 0),
+        // It has one path.
+        (&client, "move", 1),
+        (&server, "move", 1),
         (&server, "reconnect home", 0),
         (&server, "reconnect nobody", 1),
         (&client, "reload", 0),
