@@ -17,6 +17,7 @@
 //!   replay.rs      kept requests that are sent again
 //!   reload.rs      the reload of the configuration, from its source.rs; servers.rs for links
 //!   moving.rs      `tunnel move`: the links take another path
+//!   network.rs     changes of the network of this machine
 //!   handover.rs    the state for the next process of an upgrade
 //!   nat.rs, stun.rs  the NAT between this client and others
 //!   outage.rs, trouble.rs  why a server is unreachable, as text
@@ -35,6 +36,7 @@ mod keeping;
 mod links;
 mod moving;
 mod nat;
+mod network;
 mod outage;
 mod owner;
 mod published;
@@ -242,6 +244,10 @@ impl Client {
                 drop(tokio::task::spawn_local(standing::measure(at, of)));
                 drop(tokio::task::spawn_local(standing::stand(handles, owned)));
             })
+            .await?;
+        let (handles, owned) = (Arc::clone(workers.handles()), Arc::clone(&shared));
+        workers.handles()[0]
+            .run(move |_| drop(tokio::task::spawn_local(network::follow(handles, owned))))
             .await?;
         taken_over::adopt_visitors(workers.handles()).await?;
         let (started, source, ledger) = (Instant::now(), None, Ledger::default());

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`brake`] | limits on password guessing, by service and source |
 //! | [`cache`] | the size of the second-level cache |
+//! | `changes` | [`NetworkChanges`]: the kernel's announcements of other addresses and routes |
 //! | [`dscp`] | the packet mark by which routers choose a queue |
 //! | [`forwarded`] | the client address that a reverse proxy reports |
 //! | [`pool`] | read buffers of a worker |
@@ -29,6 +30,7 @@
 
 pub mod brake;
 pub mod cache;
+mod changes;
 mod current;
 pub mod dscp;
 mod family;
@@ -53,6 +55,7 @@ pub mod tcp_info;
 pub mod udp;
 pub mod zone;
 
+pub use changes::NetworkChanges;
 pub use current::Current;
 pub use family::bindable;
 pub use listen::{died_in_queue, listen_group, listen_group_with};

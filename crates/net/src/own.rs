@@ -1,7 +1,7 @@
 //! The addresses of all network interfaces of this machine.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,16 @@ static KNOWN: Mutex<Option<Interfaces>> = Mutex::new(None);
 pub fn is_own(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     addresses().map_or(true, |all| all.contains(&ip))
+}
+
+/// Whether packets of this machine may have this source address now: the kernel lets a socket have
+/// the address. True if the kernel does not say.
+#[must_use]
+pub fn is_usable(local: SocketAddr) -> bool {
+    let mut any_port = local;
+    any_port.set_port(0);
+    let bound = UdpSocket::bind(any_port);
+    !matches!(bound, Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
 /// The addresses of all interfaces, at most one second old.
@@ -86,6 +96,25 @@ mod tests {
         assert!(!own("192.0.2.1") && !own("2001:db8::1"));
         for ip in &*addresses().unwrap() {
             assert!(is_own(*ip), "{ip}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_no_interface_has_is_not_usable() {
+        for (local, is_there) in [
+            ("127.0.0.1:443", true),
+            // The whole network is of the loopback interface.
+            ("127.8.9.10:443", true),
+            ("192.0.2.1:443", false),
+            ("[2001:db8::1]:443", false),
+        ] {
+            let local: SocketAddr = local.parse().unwrap();
+            // A machine without IPv6 does not say.
+            if local.is_ipv4() {
+                assert_eq!(is_usable(local), is_there, "{local}");
+            } else if UdpSocket::bind("[::1]:0").is_ok() {
+                assert_eq!(is_usable(local), is_there, "{local}");
+            }
         }
     }
 }
