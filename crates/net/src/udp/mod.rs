@@ -24,7 +24,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 pub use buffers::{Buffers, WANTED, granted, keep_joining, raise, take_joined, take_one_by_one};
 pub use fence::Fence;
-pub use flow::{Arrival, FlowSocket, Loss, Route, Tally, connect, dialling};
+pub use flow::{Arrival, DetachedSocket, FlowSocket, Loss, Route, Tally, connect, dialling};
 pub use generations::{
     CarrierGroup, Layout, SLOTS, SteeringSlot, carrier_group, former_ended, former_live, inherit,
     layout, most_processes, slot,

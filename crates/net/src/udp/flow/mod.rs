@@ -21,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 
 pub use options::dialling;
 pub use read::Arrival;
-pub use socket::{FlowSocket, connect};
+pub use socket::{DetachedSocket, FlowSocket, connect};
 
 /// The route of a datagram, with addresses in the form of the socket: a dual-stack socket has
 /// IPv4-mapped addresses.

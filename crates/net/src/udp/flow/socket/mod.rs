@@ -101,6 +101,17 @@ impl FlowSocket {
         Self { dscp, ..self }
     }
 
+    /// Takes the socket out of the runtime of this worker, so that another worker can attach it. The
+    /// port of the socket stays, and datagrams that arrive meanwhile wait in the socket. Gathered
+    /// datagrams are dropped ([`Self::flush_last`]).
+    ///
+    /// # Errors
+    /// The runtime did not release the socket, which is closed.
+    pub fn detach(self) -> io::Result<DetachedSocket> {
+        let Self { socket, target, is_connected, dscp, .. } = self;
+        Ok(DetachedSocket { socket: socket.into_std()?, target, is_connected, dscp })
+    }
+
     /// The address of this end.
     ///
     /// # Errors
@@ -235,6 +246,27 @@ impl FlowSocket {
                 batches.list.iter_mut().for_each(super::batch::Batch::settle);
             }
         }
+    }
+}
+
+/// The socket of a target between two workers.
+#[derive(Debug)]
+pub struct DetachedSocket {
+    socket: std::net::UdpSocket,
+    target: Option<SocketAddr>,
+    is_connected: bool,
+    dscp: u8,
+}
+
+impl DetachedSocket {
+    /// The socket on this worker. Must be called in the runtime of the worker.
+    ///
+    /// # Errors
+    /// The runtime could not register the socket, which is closed.
+    pub fn attach(self) -> io::Result<FlowSocket> {
+        let Self { socket, target, is_connected, dscp } = self;
+        let made = FlowSocket::new(socket, target, Batches::of_target())?;
+        Ok(FlowSocket { is_connected, dscp, ..made })
     }
 }
 

@@ -300,6 +300,40 @@ async fn a_reader_lets_others_run_and_loses_nothing() {
     assert!(per_turn.iter().all(|&now| now <= MESSAGES + 16), "{per_turn:?}");
 }
 
+/// Sends an answer to a detached socket, attaches it in a runtime of its own, and returns what
+/// arrives there, and the port.
+fn elsewhere(detached: DetachedSocket) -> (Vec<u8>, u16) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let socket = detached.attach().unwrap();
+        assert_eq!(socket.route().unwrap().dscp, 46);
+        let counts = Counts::default();
+        let got = arrivals(&socket, 1).await;
+        socket.send(socket.route().unwrap(), Bytes::from_static(b"again"), &counts);
+        flush(&socket, &counts).await;
+        (got[0].1.clone(), port(&socket))
+    })
+}
+
+#[tokio::test]
+async fn a_socket_that_moves_to_another_worker_keeps_its_port_and_what_waits_in_it() {
+    let target = visitor(Ipv4Addr::LOCALHOST);
+    let at = target.local_addr().unwrap();
+    let socket = FlowSocket::connect(dialling(at).unwrap(), at).unwrap().marked(46);
+    let (from, counts) = (socket.local_addr().unwrap(), Counts::default());
+    socket.send(socket.route().unwrap(), Bytes::from_static(b"last"), &counts);
+    socket.flush_last(&counts);
+    let detached = socket.detach().unwrap();
+    target.send_to(b"waits", from).unwrap();
+    let there = std::thread::spawn(move || elsewhere(detached));
+    assert_eq!(there.join().unwrap(), (b"waits".to_vec(), from.port()));
+    let mut space = [0; 8];
+    for expected in [&b"last"[..], b"again"] {
+        let (length, by) = target.recv_from(&mut space).unwrap();
+        assert_eq!((&space[..length], by), (expected, from));
+    }
+}
+
 #[test]
 fn an_idle_socket_is_small() {
     assert!(size_of::<FlowSocket>() <= 192, "{}", size_of::<FlowSocket>());
