@@ -92,8 +92,8 @@ pub use connection_table::{ConnectionEntry, ConnectionTable};
 pub use dial::{Allow, Destination, DialAccount, DialError, Dialled, Dials, TargetAddr};
 pub use duplex::{Duplex, accept_duplex, open_duplex};
 pub use flows::{
-    DropReason, FlowBounds, FlowCaller, FlowHandler, FlowSettings, FlowStats, FlowTargets,
-    ListeningFlows, connect_flow, join_flow, listen_flows,
+    DropReason, FlowBounds, FlowCaller, FlowEntry, FlowHandler, FlowSettings, FlowStats,
+    FlowTargets, FormerFlow, ListeningFlows, MovedSocket, connect_flow, join_flow, listen_flows,
 };
 pub use held::Held;
 pub use listen::{Handler, Listening, adopt, listen};

@@ -40,7 +40,7 @@ pub use passage::join_flow;
 pub use settings::FlowSettings;
 use stats::is_refusal;
 pub use stats::{DropReason, FlowStats};
-pub use targets::{FlowCaller, FlowTargets, connect_flow};
+pub use targets::{FlowCaller, FlowEntry, FlowTargets, FormerFlow, MovedSocket, connect_flow};
 pub use visitors::{FlowHandler, ListeningFlows, listen_flows};
 
 use net::udp::Arrival;

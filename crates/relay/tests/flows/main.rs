@@ -12,6 +12,7 @@
 mod corpus;
 mod follow;
 mod limits;
+mod moving;
 mod names;
 #[path = "../rest.rs"]
 mod rest;

@@ -110,14 +110,21 @@ impl State {
 #[derive(Debug)]
 struct Entry<V, K> {
     serial: u64,
-    /// `None`: the flow is that of a target, which is never looked up by key.
+    /// `None`: the flow is that of a target, and no other flow takes its socket over.
     key: Option<K>,
     source: Option<Source>,
     state: State,
     used: Instant,
     value: V,
     /// Its slots in the bounds, which are shared with other tables.
-    _held: (Held, OfSource),
+    held: (Held, OfSource),
+}
+
+/// The slots in the bounds of a flow that goes to another table, also of another worker.
+#[derive(Debug)]
+pub(super) struct BoundSlots {
+    source: Option<Source>,
+    held: (Held, OfSource),
 }
 
 /// The flows of one source.
@@ -319,6 +326,25 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
         Ok(self.put(key, source, value, now, (held, of_source)))
     }
 
+    /// Adds a flow that comes from another table with its slots in the bounds, so that it counts
+    /// once. Evicts nothing.
+    ///
+    /// # Errors
+    /// The value, if the key exists.
+    pub(super) fn insert_moved(
+        &mut self,
+        key: K,
+        slots: BoundSlots,
+        value: V,
+        now: Instant,
+    ) -> Result<Slot, V> {
+        if self.by_key.contains_key(&key) {
+            return Err(value);
+        }
+        let BoundSlots { source, held } = slots;
+        Ok(self.put(Some(key), source, value, now, held))
+    }
+
     /// Whether the peer may still wait for the answer to a flow.
     fn is_waited_for(&self, index: u32, now: Instant) -> bool {
         let entry = self.entries.get(index as usize).and_then(Option::as_ref);
@@ -336,8 +362,7 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
         self.serial += 1;
         let (serial, state) = (self.serial, State::Pending);
         let of = source.clone();
-        let entry =
-            Entry { serial, key: key.clone(), source: of, state, used: now, value, _held: held };
+        let entry = Entry { serial, key: key.clone(), source: of, state, used: now, value, held };
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = Some(entry);
@@ -401,6 +426,13 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
         self.take(slot.index)
     }
 
+    /// Removes a flow that goes to another table, and keeps its slots in the bounds.
+    pub(super) fn release(&mut self, slot: Slot) -> Option<(V, BoundSlots)> {
+        self.entry(slot)?;
+        let Entry { source, held, value, .. } = self.take_entry(slot.index)?;
+        Some((value, BoundSlots { source, held }))
+    }
+
     /// Removes a flow that [`Self::candidate`] returned.
     pub(super) fn evict(&mut self, candidate: Candidate) -> Option<V> {
         self.take(candidate.index)
@@ -441,26 +473,30 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
     }
 
     fn take(&mut self, index: u32) -> Option<V> {
+        self.take_entry(index).map(|entry| entry.value)
+    }
+
+    fn take_entry(&mut self, index: u32) -> Option<Entry<V, K>> {
         let entry = self.entries.get_mut(index as usize)?.take()?;
         self.free.push(index);
-        if let Some(key) = entry.key {
-            self.by_key.remove(&key);
+        if let Some(key) = &entry.key {
+            self.by_key.remove(key);
         }
         self.lists.of(entry.state).remove(&mut self.links, index);
         self.pending -= usize::from(entry.state == State::Pending);
-        if let Some(source) = entry.source
-            && let Some(share) = self.shares.get_mut(&source)
+        if let Some(source) = &entry.source
+            && let Some(share) = self.shares.get_mut(source)
         {
             share.lists.of(entry.state).remove(&mut self.links_of_source, index);
             share.flows -= 1;
             if share.flows == 0 {
-                self.shares.remove(&source);
+                self.shares.remove(source);
             }
         }
         if self.len() == 0 {
             // Free the memory that a flood of flows took.
             *self = self.emptied();
         }
-        Some(entry.value)
+        Some(entry)
     }
 }

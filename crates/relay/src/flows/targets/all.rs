@@ -15,11 +15,12 @@ use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use super::flow::Target;
+use super::moved::MovedSocket;
 use crate::TargetAddr;
 use crate::eviction::{self, Candidate, Evict, WANTED};
 use crate::flows::FlowSettings;
 use crate::flows::idle::{self, IdleTimer};
-use crate::flows::table::{Slot, Table};
+use crate::flows::table::{BoundSlots, Slot, Table};
 use crate::flows::waking::TaskWaker;
 
 /// The number of flows that a worker evicts when another worker needs a socket.
@@ -28,7 +29,8 @@ const FOR_OTHERS: usize = 8;
 /// The flows to the targets of one service (or of the forwards of one link) on one worker.
 #[derive(Default)]
 pub struct FlowTargets {
-    table: RefCell<Table<Rc<Target>>>,
+    /// By the numbers of the flows whose sockets may move.
+    table: RefCell<Table<Rc<Target>, u64>>,
     times: Cell<FlowTimes>,
     timer: RefCell<IdleTimer>,
     waker: TaskWaker,
@@ -80,15 +82,51 @@ impl FlowTargets {
         let inserted = {
             let mut table = self.table.borrow_mut();
             table.set_bounds(bounds);
-            table.insert(None, source, Rc::clone(flow), Instant::now(), &mut gone)
+            table.insert(flow.id(), source, Rc::clone(flow), Instant::now(), &mut gone)
         };
         for flow in gone {
             flow.evict();
         }
-        let Ok(slot) = inserted else { return false };
-        flow.slot.set(Some(slot));
-        self.watch();
-        true
+        self.keep(flow, inserted.ok())
+    }
+
+    /// Adds a flow with the socket of another flow, whose slots in the bounds it takes over.
+    pub(super) fn add_moved(self: &Rc<Self>, flow: &Rc<Target>, slots: BoundSlots) -> bool {
+        let Some(id) = flow.id() else { return false };
+        self.times.set(flow.settings.times);
+        let inserted = {
+            let mut table = self.table.borrow_mut();
+            table.set_bounds(&flow.settings.bounds);
+            table.insert_moved(id, slots, Rc::clone(flow), Instant::now())
+        };
+        self.keep(flow, inserted.ok())
+    }
+
+    fn keep(self: &Rc<Self>, flow: &Target, slot: Option<Slot>) -> bool {
+        if slot.is_some() {
+            flow.slot.set(slot);
+            self.watch();
+        }
+        slot.is_some()
+    }
+
+    /// Takes the socket of the flow with this number for the next flow of its visitor, and ends the
+    /// flow. `None`: there is no such flow on this worker, or the flow has no socket now.
+    #[must_use]
+    pub fn release(&self, id: u64) -> Option<MovedSocket> {
+        let flow = {
+            let mut table = self.table.borrow_mut();
+            let slot = table.find(&id)?;
+            Rc::clone(table.value(slot)?)
+        };
+        flow.release()
+    }
+
+    /// Removes a flow whose socket moves, and keeps its slots in the bounds.
+    pub(super) fn take_slots(&self, slot: Slot) -> Option<BoundSlots> {
+        let gone = self.table.borrow_mut().release(slot);
+        // As in `remove`, the table must not be borrowed here.
+        gone.map(|(_flow, slots)| slots)
     }
 
     /// Evicts a flow of this worker in favour of the flow `spared`, which is in the table but has

@@ -1,6 +1,6 @@
 //! The flow to one target.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use transport::{FlowInlet, FlowOutlet};
 
 use super::all::FlowTargets;
-use super::caller::FlowCaller;
+use super::caller::{FlowCaller, FlowEntry};
 use crate::admit::Way;
 use crate::dial::{Allow, DialError, TargetAddr, more_specific};
 use crate::flows::ports::Port;
@@ -49,28 +49,31 @@ pub(super) enum State {
 pub(super) struct Target {
     pub(super) settings: Rc<FlowSettings>,
     /// The table of the flow.
-    flows: Rc<FlowTargets>,
+    pub(super) flows: Rc<FlowTargets>,
     /// The target; until the first answer, another target may replace it.
     pub(super) address: RefCell<TargetAddr>,
     /// The rule for the target.
     pub(super) allow: Option<Allow>,
     pub(super) state: RefCell<State>,
-    inlet: RefCell<Option<Rc<dyn FlowInlet>>>,
-    permit: Cell<Option<Permit>>,
+    /// `None` after the end of the link.
+    pub(super) inlet: RefCell<Option<Rc<dyn FlowInlet>>>,
+    pub(super) permit: Cell<Option<Permit>>,
     /// The gate whose byte rates apply to the flow.
-    gate: Option<Arc<Gate>>,
+    pub(super) gate: OnceCell<Arc<Gate>>,
+    /// The entry by which the next flow of the visitor finds this flow.
+    pub(super) entry: RefCell<Option<Box<dyn FlowEntry>>>,
     pub(super) slot: Cell<Option<Slot>>,
     /// Datagrams that wait for the lookup. If the name has several addresses, the datagrams are
     /// kept until one address has answered.
     waiting: RefCell<Vec<Bytes>>,
     /// Untried addresses, the next address last.
-    others: RefCell<Vec<SocketAddr>>,
+    pub(super) others: RefCell<Vec<SocketAddr>>,
     stand_ins: Option<StandIns>,
     pub(super) waker: TaskWaker,
     /// Whether the counters include the flow.
-    is_counted: Cell<bool>,
+    pub(super) is_counted: Cell<bool>,
     /// Whether the target has answered on the current socket.
-    is_answered: Cell<bool>,
+    pub(super) is_answered: Cell<bool>,
     was_refused: Cell<bool>,
     doubt: Doubt,
 }
@@ -147,9 +150,8 @@ impl Target {
         flows: &Rc<FlowTargets>,
         caller: FlowCaller,
     ) -> Rc<Self> {
-        let FlowCaller { allow, visitor: _, permit, stand_ins } = caller;
-        let gate = permit.as_ref().map(|permit| Arc::clone(permit.gate()));
-        Rc::new(Self {
+        let FlowCaller { allow, visitor: _, permit, stand_ins, entry, former: _ } = caller;
+        let flow = Rc::new(Self {
             settings: Rc::clone(settings),
             flows: Rc::clone(flows),
             address: RefCell::new(address),
@@ -157,8 +159,9 @@ impl Target {
             allow,
             state: RefCell::new(State::Looking),
             inlet: RefCell::new(Some(inlet.into())),
-            permit: Cell::new(permit),
-            gate,
+            permit: Cell::default(),
+            gate: OnceCell::new(),
+            entry: RefCell::new(entry),
             slot: Cell::new(None),
             waiting: RefCell::default(),
             others: RefCell::default(),
@@ -167,7 +170,14 @@ impl Target {
             is_answered: Cell::new(false),
             was_refused: Cell::new(false),
             doubt: Doubt::default(),
-        })
+        });
+        flow.admitted(permit);
+        flow
+    }
+
+    /// The number of a flow whose socket may move.
+    pub(super) fn id(&self) -> Option<u64> {
+        self.entry.borrow().as_ref().map(|entry| entry.id())
     }
 
     /// Counts the flow, which is in the table now.
@@ -221,13 +231,18 @@ impl Target {
                 _ => DialError::Connect { target, source },
             });
         };
+        self.send_waiting(&socket);
+    }
+
+    /// Sends the datagrams that have waited for the socket.
+    pub(super) fn send_waiting(&self, socket: &FlowSocket) {
         let waiting =
             if self.may_move() { self.waiting.borrow().clone() } else { self.waiting.take() };
         if !waiting.is_empty() {
             self.doubt.begin_anew(Instant::now());
         }
         for datagram in waiting {
-            self.send(&socket, datagram);
+            self.send(socket, datagram);
         }
     }
 
@@ -288,6 +303,10 @@ impl Target {
     pub(super) fn arrived(&self, arrival: &Arrival<'_>) {
         let FlowSettings { stats, watcher, .. } = &*self.settings;
         stats.count_in(arrival.count(), arrival.bytes());
+        let inlet = self.inlet.borrow().clone();
+        let Some(inlet) = inlet else {
+            return stats.count_dropped(DropReason::Late, arrival.count());
+        };
         if let Some(slot) = self.slot.get() {
             self.flows.answer(slot);
         }
@@ -302,8 +321,6 @@ impl Target {
                 watcher.dialled(Ok(()));
             }
         }
-        let inlet = self.inlet.borrow().clone();
-        let Some(inlet) = inlet else { return };
         if !self.may_pass(Way::Down, arrival.bytes()) {
             return stats.count_dropped(DropReason::Rate, arrival.count());
         }
@@ -312,7 +329,7 @@ impl Target {
 
     /// Charges this number of bytes to the rates in force. Returns false if they exceed a rate.
     fn may_pass(&self, way: Way, bytes: usize) -> bool {
-        self.gate.as_ref().is_none_or(|gate| pace::take_now(gate, way, bytes, true))
+        self.gate.get().is_none_or(|gate| pace::take_now(gate, way, bytes, true))
     }
 
     /// Whether sent datagrams may have to be repeated to another address.
@@ -519,9 +536,15 @@ impl Target {
             State::Looking => {}
             State::Open { socket, .. } => socket.flush_last(stats),
         }
+        self.leave(code);
+    }
+
+    /// Gives back what the flow holds, after its state is `Closed`.
+    pub(super) fn leave(&self, code: Option<ResetCode>) {
         if let Some(slot) = self.slot.take() {
             self.flows.remove(slot);
         }
+        drop(self.entry.take());
         let inlet = self.inlet.take();
         if let (Some(inlet), Some(code)) = (inlet, code) {
             inlet.close(code);
@@ -530,7 +553,7 @@ impl Target {
         self.others.take();
         drop(self.permit.take());
         if self.is_counted.take() {
-            stats.leave();
+            self.settings.stats.leave();
         }
         self.waker.wake();
     }
@@ -566,8 +589,11 @@ impl FlowOutlet for Target {
         }
     }
 
-    fn close(&self, _code: ResetCode) {
-        self.end(None);
+    fn close(&self, code: ResetCode) {
+        // With other codes the server says that the flow itself is over.
+        if code != ResetCode::Shutdown || !self.park() {
+            self.end(None);
+        }
     }
 
     fn peer(&self) -> Option<SocketAddr> {

@@ -55,12 +55,14 @@ async fn follow(targets: Weak<FlowTargets>) {
             return targets.is_followed.set(false);
         }
         let now = Instant::now();
-        for flow in targets.select(|flow| flow.must_report_silence(now)) {
+        // A parked flow sends nothing, so its target owes no answer.
+        for flow in targets.select(|flow| !flow.is_parked() && flow.must_report_silence(now)) {
             flow.leaves_silence(now);
         }
         let with_names = round % NAMES == 0;
-        let chosen =
-            targets.select(|flow| flow.is_in_doubt(now) || (with_names && flow.has_name()));
+        let chosen = targets.select(|flow| {
+            !flow.is_parked() && (flow.is_in_doubt(now) || (with_names && flow.has_name()))
+        });
         drop(targets);
         let mut groups = HashMap::<TargetAddr, Vec<Rc<Target>>>::new();
         for flow in chosen {
