@@ -3,6 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | `local` | a service on one worker: the targets of its streams and flows |
+//! | `roaming` | the flows of a visitor at several servers, over all workers |
 //! | `address` | which address is dialled for a target |
 //! | `pool`, `choice` | the targets of a service with their states, and the choice for a visitor |
 //! | `checks`, `trial` | probes of targets without a visitor: periodic checks, and manual tests |
@@ -14,6 +15,7 @@ mod checks;
 mod choice;
 mod local;
 mod pool;
+mod roaming;
 mod site;
 mod state;
 pub mod trial;

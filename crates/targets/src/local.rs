@@ -13,10 +13,10 @@ use config::{FlowLimits, ForwardRights, Over};
 use proto::control::ServiceTerms;
 use proto::{Budget, ResetCode};
 use relay::{
-    Allow, Caller, Destination, DialError, Exit, FlowBounds, FlowCaller, FlowSettings, FlowTargets,
-    Gate, Layer, Permit, ProxyKind, ProxyVersion, Report, Settings, StreamInlet, TargetAddr,
-    Targets, Visitor, Watcher, accept_duplex, connect_flow, connect_stream, exit_stream,
-    refuse_stream, socket_options,
+    Allow, Caller, Destination, DialError, Exit, FlowBounds, FlowCaller, FlowEntry, FlowSettings,
+    FlowTargets, Gate, Layer, Permit, ProxyKind, ProxyVersion, Report, Settings, StreamInlet,
+    TargetAddr, Targets, Visitor, Watcher, accept_duplex, connect_flow, connect_stream,
+    exit_stream, refuse_stream, socket_options,
 };
 use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Outlet};
@@ -24,6 +24,7 @@ use transport::{FlowInlet, FlowOutlet, Outlet};
 use super::address::address;
 use super::choice::{Choice, Several};
 use super::pool::{Pool, Pools};
+use super::roaming::{Roaming, RoamingHere};
 use super::site::Site;
 use super::state::TargetsState;
 use capture::observed::{ObservedVisitor, Observer};
@@ -51,6 +52,8 @@ pub struct Local {
     flows: Option<(TargetAddr, Rc<FlowSettings>, Rc<FlowTargets>)>,
     /// The targets of the flows, if there are several.
     flow_targets: Option<Rc<Several>>,
+    /// The flows of visitors that roam between servers; `None`: none does.
+    roaming: Option<RoamingHere>,
     /// The header that reports the visitor's address to the target.
     pub header: Option<Introduction>,
     /// The budget of the worker, for what the service serves itself.
@@ -110,6 +113,8 @@ pub struct Records {
     /// The limits of the streams of services; `None` for the entries of a proxy, whose visitors
     /// were admitted already.
     gates: Option<Gates>,
+    /// The flows of visitors that roam between servers; `None` for the entries of a proxy.
+    roaming: Option<Roaming>,
     /// The shares that the services have of the descriptors.
     holders: Holders,
 }
@@ -122,7 +127,8 @@ impl Records {
 
     /// The records of the services of a client.
     pub fn of_client() -> Self {
-        Self { gates: Some(Gates::default()), ..Self::default() }
+        let (gates, roaming) = (Some(Gates::default()), Some(Roaming::default()));
+        Self { gates, roaming, ..Self::default() }
     }
 
     /// Follows a configuration: the targets of its services are known, and the limits of the
@@ -137,6 +143,7 @@ impl Records {
     /// Forgets removed services.
     pub fn retain(&self, is_there: impl Fn(&str) -> bool) {
         self.gates.iter().for_each(|gates| gates.retain(&is_there));
+        self.roaming.iter().for_each(|roaming| roaming.retain(&is_there));
         self.pools.retain(&is_there);
         self.bounds.retain(is_there);
     }
@@ -248,6 +255,8 @@ impl Local {
             dials: worker.state.dials.of(name),
             ..Settings::default()
         };
+        let roaming = records.roaming.as_ref();
+        let roaming = roaming.map(|all| RoamingHere::new(worker, name, all.of(name)));
         let header = service.proxy_protocol.map(|version| Introduction {
             version: proxy_version(version),
             asked: service.public.clone(),
@@ -265,6 +274,7 @@ impl Local {
             gate,
             flows,
             flow_targets,
+            roaming,
             header,
             accounts,
             observer,
@@ -312,11 +322,7 @@ impl Local {
     /// that is not admitted. A service whose targets are all drained answers as a target that
     /// refuses, so a server gives the visitor to another client, if there is one.
     fn admit(&self, visitor: &Visitor) -> Result<Option<Permit>, ResetCode> {
-        if self.pool.is_drained() {
-            return Err(ResetCode::Refused);
-        }
-        let Some(gate) = &self.gate else { return Ok(None) };
-        gate.admit_from(limits::source_of(visitor)).map(Some).ok_or(ResetCode::Limit)
+        admit(&self.pool, self.gate.as_ref(), visitor)
     }
 
     fn connect(
@@ -384,10 +390,10 @@ impl Local {
         visitor: Visitor,
         inlet: Box<dyn FlowInlet>,
     ) -> Option<Rc<dyn FlowOutlet>> {
-        let Some((target, settings, flows)) = &self.flows else {
+        if self.flows.is_none() {
             inlet.close(ResetCode::Unknown);
             return None;
-        };
+        }
         let permit = match self.admit(&visitor) {
             Ok(permit) => permit,
             Err(code) => {
@@ -398,6 +404,68 @@ impl Local {
         let choice =
             self.flow_targets.as_ref().map(|targets| targets.choose(&visitor, None, Over::Udp));
         let caller = FlowCaller { visitor, permit, ..FlowCaller::default() };
+        self.connect_flow(caller, choice, inlet)
+    }
+
+    /// Connects a flow of a visitor that comes by one of several servers, at which the service is
+    /// published. `server`: the number of the server. The flow goes on with the socket of the
+    /// former flow of the visitor, whichever server and worker that flow has. `None`: as
+    /// [`Self::serve_flow`].
+    pub fn serve_roaming_flow(
+        &self,
+        server: u64,
+        visitor: Visitor,
+        inlet: Box<dyn FlowInlet>,
+    ) -> Option<Rc<dyn FlowOutlet>> {
+        // Port 0 means that the port is unknown. An address that is only claimed is none.
+        let at = visitor.address().filter(|at| at.port() != 0);
+        let (Some(at), Some(roaming), Some((_, _, flows))) = (at, &self.roaming, &self.flows)
+        else {
+            return self.serve_flow(visitor, inlet);
+        };
+        let (entry, claim) = roaming.open(at, server);
+        let choose = |mark| {
+            let targets = self.flow_targets.as_ref()?;
+            let choice = targets.choose(&visitor, mark, Over::Udp);
+            entry.note_mark(choice.mark());
+            Some(choice)
+        };
+        let mut caller = FlowCaller::default();
+        let choice = if let Some(claim) = claim {
+            let taken = roaming.take(claim, flows);
+            let (pool, gate) = (Arc::clone(&self.pool), self.gate.clone());
+            let visitor = visitor.clone();
+            caller.former = Some(Box::pin(async move {
+                let socket = taken.await;
+                // The permit of the former flow comes with its socket: a visitor counts once.
+                let permit = match &socket {
+                    Some(socket) if socket.has_permit() => None,
+                    Some(_) | None => admit(&pool, gate.as_ref(), &visitor)?,
+                };
+                Ok((socket, permit))
+            }));
+            choose(claim.mark)
+        } else {
+            caller.permit = match self.admit(&visitor) {
+                Ok(permit) => permit,
+                Err(code) => {
+                    inlet.close(code);
+                    return None;
+                }
+            };
+            choose(None)
+        };
+        let entry: Option<Box<dyn FlowEntry>> = Some(Box::new(entry));
+        self.connect_flow(FlowCaller { visitor, entry, ..caller }, choice, inlet)
+    }
+
+    fn connect_flow(
+        &self,
+        caller: FlowCaller,
+        choice: Option<Rc<Choice>>,
+        inlet: Box<dyn FlowInlet>,
+    ) -> Option<Rc<dyn FlowOutlet>> {
+        let (target, settings, flows) = self.flows.as_ref()?;
         let Some(choice) = choice else {
             return Some(connect_flow(target.clone(), caller, inlet, settings, flows));
         };
@@ -406,6 +474,19 @@ impl Local {
         let (first, stand_ins) = (choice.first(), Some(choice as Rc<dyn Targets>));
         Some(connect_flow(first, FlowCaller { stand_ins, ..caller }, inlet, &own, flows))
     }
+}
+
+/// As [`Local::admit`].
+fn admit(
+    pool: &Pool,
+    gate: Option<&Arc<Gate>>,
+    visitor: &Visitor,
+) -> Result<Option<Permit>, ResetCode> {
+    if pool.is_drained() {
+        return Err(ResetCode::Refused);
+    }
+    let Some(gate) = gate else { return Ok(None) };
+    gate.admit_from(limits::source_of(visitor)).map(Some).ok_or(ResetCode::Limit)
 }
 
 impl Serves {

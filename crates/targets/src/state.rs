@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use relay::{FlowStats, FlowTargets, Stats, TargetAddr};
+use relay::{FlowStats, FlowTargets, MovedSocket, Stats, TargetAddr};
 
 /// The counters of services on one worker.
 #[derive(Default)]
@@ -39,6 +39,14 @@ impl TargetsState {
         let mut services = self.services.borrow_mut();
         let Counters { flows, targets, .. } = services.entry(name.to_owned()).or_default();
         (Rc::clone(flows), Rc::clone(targets))
+    }
+
+    /// Takes the socket of a flow of a service for the next flow of its visitor, on another worker.
+    pub(super) fn release(&self, service: &str, flow: u64) -> Option<MovedSocket> {
+        let services = self.services.borrow();
+        let flows = Rc::clone(&services.get(service)?.targets);
+        drop(services);
+        flows.release(flow)
     }
 
     /// Ends the flows to targets that `targets` does not return for their service.
