@@ -74,6 +74,12 @@ impl ClientOwner {
         found.filter(|_| self.uplink.may_reach(&self.shared.config, name))
     }
 
+    /// Whether a flow to a service may go on with the socket of a flow that came by another server.
+    /// A server that does not publish the service takes nothing over from the servers that do.
+    fn may_roam(&self, service: &str) -> bool {
+        self.shared.uplinks.are_several() && self.uplink.published.has(service)
+    }
+
     /// Tests the targets of a service for the server. A server causes no more connections than a
     /// visitor does, and learns only whether there is an answer.
     fn test(&self, name: &Name, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
@@ -256,6 +262,9 @@ impl Owner for ClientOwner {
             return None;
         };
         match self.service(name) {
+            Some(local) if self.may_roam(name) => {
+                local.serve_roaming_flow(self.uplink.id, open.visitor.into(), inlet)
+            }
             Some(local) => local.serve_flow(open.visitor.into(), inlet),
             None => {
                 inlet.close(ResetCode::Unknown);

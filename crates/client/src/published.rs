@@ -174,6 +174,11 @@ impl Published {
         self.known().services.get(service).cloned()
     }
 
+    /// Whether the server has published a service.
+    pub(super) fn has(&self, service: &str) -> bool {
+        self.known().services.get(service).is_some_and(|outcome| outcome.at.is_ok())
+    }
+
     /// Records a service that this client does not ask the server to publish, and logs a change.
     pub(super) fn refuse(&self, name: &str, why: &str, server: &str) {
         self.known().note(name, Outcome::refused(why), server, false);

@@ -293,6 +293,11 @@ impl Uplinks {
         self.all.load_full()
     }
 
+    /// Whether there are several servers. Then a flow of UDP may go on over another server.
+    pub(super) fn are_several(&self) -> bool {
+        self.all.load().len() > 1
+    }
+
     /// All uplinks in the order in which forwards, commands and visits use them: servers in charge
     /// before servers that stand by.
     pub(super) fn in_order(&self) -> Vec<Arc<Uplink>> {

@@ -4,6 +4,7 @@
 mod certified;
 mod claims;
 mod old_server;
+mod roaming;
 mod stun;
 
 use std::cell::RefCell;
