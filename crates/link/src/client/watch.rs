@@ -206,6 +206,9 @@ impl Watch {
                     dismiss(*connected).await;
                 }
                 AttemptOutcome::Greeted(mut connected) => {
+                    // The standby may have taken over meanwhile, with a carrier of the same path.
+                    let moving = self.moving.take().filter(|to| to.index() == connected.path);
+                    self.is_pinned = moving.is_some();
                     let passed_over = std::mem::take(&mut connected.passed_over);
                     let reason = self.change(connected.path, passed_over);
                     self.path = connected.path;
@@ -214,12 +217,10 @@ impl Watch {
                     if !connected.accepted.early {
                         self.known.early.set(true);
                     }
-                    self.is_pinned = reason == Some(PathChange::Commanded);
                     if attach(&self.link, *connected) {
-                        self.end_move();
+                        moving.map(Moving::end);
                         self.report(reason);
                     }
-                    self.moving = None;
                     self.rates.moved(self.path, &self.link, attached);
                 }
             }
@@ -311,15 +312,6 @@ impl Watch {
             self.link.inner.carrier_ended(active);
         } else {
             self.link.inner.notices.add(Notice::Probe);
-        }
-    }
-
-    /// Answers the command to move, because the link has a new carrier.
-    fn end_move(&mut self) {
-        if self.is_pinned
-            && let Some(moving) = self.moving.take()
-        {
-            moving.end();
         }
     }
 

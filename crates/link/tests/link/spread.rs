@@ -214,6 +214,29 @@ fn a_link_moves_back_and_forth_on_command_under_load_and_loses_no_byte() {
 }
 
 #[test]
+fn a_standby_that_takes_over_amid_a_move_to_its_path_does_not_fail_the_move() {
+    virtually(async {
+        let scene = Scene::new(2, StandbyPath::Next);
+        let link = scene.client.live().await;
+        scene.has_standby(1).await;
+        let transfer = scene.transfer(&link, 5_000_000).await;
+        scene.networks[1].1.delay.set(Duration::from_millis(300));
+        let moving = tokio::task::spawn_local({
+            let link = link.clone();
+            async move { link.move_to(Some(&url(2))).await }
+        });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        scene.kill(1);
+        until("the standby", || scene.port() == 2).await;
+        let moved = moving.await.unwrap().unwrap();
+        assert_eq!((moved.from, moved.to), (url(1), url(2)));
+        transfer.is_exact().await;
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        assert_eq!(scene.port(), 2, "the path of the command");
+    });
+}
+
+#[test]
 fn a_path_that_a_command_has_chosen_is_kept_until_it_is_lost() {
     virtually(async {
         let scene = Scene::new(2, StandbyPath::Nowhere);
