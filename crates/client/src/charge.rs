@@ -35,7 +35,7 @@ const NEARER: Duration = Duration::from_millis(10);
 
 /// A server at this moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct SeenServer {
     /// The id of the uplink.
     pub(super) id: u64,
     /// A live link to the server is responsive.
@@ -130,7 +130,7 @@ impl Charge {
     }
 
     /// Decides which server is in charge. `seen` are all servers in the order of the configuration.
-    pub(super) fn decide(&mut self, now: Instant, seen: &[Seen], policy: Policy) -> Decision {
+    pub(super) fn decide(&mut self, now: Instant, seen: &[SeenServer], policy: Policy) -> Decision {
         self.note(now, seen);
         let known = self.current.and_then(|id| seen.iter().find(|one| one.id == id));
         let Some(current) = known else {
@@ -153,7 +153,7 @@ impl Charge {
     }
 
     /// Records since when each server answers.
-    fn note(&mut self, now: Instant, seen: &[Seen]) {
+    fn note(&mut self, now: Instant, seen: &[SeenServer]) {
         let answers = |id: u64| seen.iter().any(|one| one.id == id && one.answers);
         self.answering.retain(|(id, _)| answers(*id));
         for one in seen.iter().filter(|one| one.answers) {
@@ -164,7 +164,7 @@ impl Charge {
     }
 
     /// Finds another server in the place of the silent server in charge.
-    fn replace(&mut self, now: Instant, seen: &[Seen], policy: Policy) -> Decision {
+    fn replace(&mut self, now: Instant, seen: &[SeenServer], policy: Policy) -> Decision {
         let due = if self.has_answered {
             *self.silent.get_or_insert(now) + GRACE
         } else {
@@ -179,7 +179,7 @@ impl Charge {
     }
 
     /// Returns to an earlier server.
-    fn go_back(&mut self, now: Instant, seen: &[Seen]) -> Decision {
+    fn go_back(&mut self, now: Instant, seen: &[SeenServer]) -> Decision {
         let earlier = seen.iter().take_while(|one| Some(one.id) != self.current);
         let since = |id: u64| self.answering.iter().find(|(of, _)| *of == id);
         let due: Vec<_> = earlier
@@ -193,7 +193,7 @@ impl Charge {
     }
 
     /// Moves to a server that stays nearer.
-    fn go_nearer(&mut self, now: Instant, seen: &[Seen], current: Seen) -> Decision {
+    fn go_nearer(&mut self, now: Instant, seen: &[SeenServer], current: SeenServer) -> Decision {
         let rival = best(seen, Policy::Nearest).filter(|one| is_nearer(one.rtt, current.rtt));
         let Some(rival) = rival else {
             self.nearer = None;
@@ -228,7 +228,7 @@ impl Charge {
 }
 
 /// The best server that answers: the first, or the nearest.
-fn best(seen: &[Seen], policy: Policy) -> Option<&Seen> {
+fn best(seen: &[SeenServer], policy: Policy) -> Option<&SeenServer> {
     let mut all = seen.iter().filter(|one| one.answers);
     match policy {
         Policy::All | Policy::Failover => all.next(),
@@ -247,8 +247,8 @@ fn is_nearer(rival: Option<Duration>, current: Option<Duration>) -> bool {
 mod tests {
     use super::*;
 
-    const fn seen(id: u64, answers: bool, rtt: u64) -> Seen {
-        Seen { id, answers, rtt: Some(Duration::from_millis(rtt)) }
+    const fn seen(id: u64, answers: bool, rtt: u64) -> SeenServer {
+        SeenServer { id, answers, rtt: Some(Duration::from_millis(rtt)) }
     }
 
     fn at(start: Instant, millis: u64) -> Instant {
@@ -285,7 +285,8 @@ mod tests {
     async fn a_client_whose_first_server_is_away_at_the_start_waits_2_s() {
         let t0 = Instant::now();
         let mut charge = Charge::new(t0, None);
-        let mut decide = |now, all: &[Seen]| charge.decide(at(t0, now), all, Policy::Failover);
+        let mut decide =
+            |now, all: &[SeenServer]| charge.decide(at(t0, now), all, Policy::Failover);
         assert_eq!(decide(0, &[seen(1, false, 1), seen(2, false, 1)]).charge, Some(1));
         let said = decide(100, &[seen(1, false, 1), seen(2, true, 1)]);
         assert_eq!(said, Decision { charge: Some(1), again: Some(at(t0, 2_000)) });

@@ -141,9 +141,14 @@ pub async fn start(
     let link = memory::link_config(&config.common);
     let client = Client::start_with(config, link, state).await?;
     let client = Arc::new(Client { source: Some(source), ..client });
-    let follower = Arc::downgrade(&client);
+    let (follower, shared) = (Arc::downgrade(&client), Arc::clone(&client.shared));
+    let apply = async move |servers| {
+        if let Some(client) = follower.upgrade() {
+            client.use_found(servers).await;
+        }
+    };
     // Dialers stay on the thread of their worker.
-    let begin = move |_: &_| drop(tokio::task::spawn_local(found::follow(follower)));
+    let begin = move |_: &_| drop(tokio::task::spawn_local(found::follow(shared, apply)));
     client.workers.handles()[0].run(begin).await?;
     Ok(client)
 }

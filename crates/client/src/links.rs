@@ -181,8 +181,8 @@ impl Links {
         })
     }
 
-    /// Raises the number of links that were begun to `count`, at most the configured number. Returns
-    /// the numbers of the links to begin.
+    /// Raises the number of links that were begun to `count`, at most the configured number.
+    /// Returns the numbers of the links to begin.
     pub(super) fn begin(&self, count: usize) -> std::ops::Range<usize> {
         let count = count.min(self.plan.count);
         self.begun.fetch_max(count, Ordering::Relaxed)..count

@@ -124,8 +124,8 @@ impl Published {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies the answer of `server` to a registration, and logs the differences. Visitors reach the
-    /// server at `host`. `ours`: whether visitors of the service of this name need a password;
+    /// Applies the answer of `server` to a registration, and logs the differences. Visitors reach
+    /// the server at `host`. `ours`: whether visitors of the service of this name need a password;
     /// `None` where this client has no such service. Entries of other names would never be removed.
     pub(super) fn apply(
         &self,

@@ -231,9 +231,9 @@ impl Client {
         Plan::new(config, server, link, self.workers.handles().len())
     }
 
-    /// Begins to make links to a server with this configuration. The links are on trial if the server
-    /// has links now, which may resume and have streams. Of several servers, only a server with a
-    /// live link is tried.
+    /// Begins to make links to a server with this configuration. The links are on trial if the
+    /// server has links now, which may resume and have streams. Of several servers, only a server
+    /// with a live link is tried.
     async fn other_links(
         &self,
         config: &ClientConfig,

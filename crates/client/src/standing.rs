@@ -9,7 +9,7 @@ use node::session::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::charge::{Charge, Seen};
+use super::charge::{Charge, SeenServer};
 use super::shared::ClientShared;
 use super::uplink::Uplink;
 use super::{keeping, register};
@@ -72,8 +72,8 @@ pub(super) async fn stand(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
     }
 }
 
-fn see(uplink: &Uplink) -> Seen {
-    Seen { id: uplink.id, answers: uplink.session().answers(), rtt: uplink.rtt() }
+fn see(uplink: &Uplink) -> SeenServer {
+    SeenServer { id: uplink.id, answers: uplink.session().answers(), rtt: uplink.rtt() }
 }
 
 /// Measures the round-trip times to the servers of a client of which one server is in charge. Ends

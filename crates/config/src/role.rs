@@ -44,7 +44,7 @@ impl Role {
         }
         let any = |keys: &[&str]| entries.iter().any(|e| keys.contains(&e.key.as_str()));
         let is_server = any(&["listen", "clients"]);
-        let is_client = any(&["servers", "services", "forwards"]);
+        let is_client = any(&["servers", "servers_from", "srv", "services", "forwards"]);
         match (is_server, is_client, any(&["proxies"])) {
             (true, false, false) => Some(Self::Server),
             (false, true, false) => Some(Self::Client),

@@ -41,8 +41,7 @@ fn defaults() -> BTreeMap<String, String> {
     let server = load_server(file(SERVER), &ServerFlags::default(), &sources);
     let client = load_client(file(CLIENT), &ClientFlags::default(), &sources);
     let (server, client) = (server.expect("minimal").config, client.expect("minimal").config);
-    let proxy = load_proxy(file(PROXY), &ProxyFlags::default(), &sources);
-    let proxy = proxy.expect("minimal").config;
+    let proxy = load_proxy(file(PROXY), &ProxyFlags::default(), &sources).expect("minimal").config;
     let mut found = BTreeMap::new();
     let mut put = |key: String, value: String| {
         if let Some(before) = found.insert(key.clone(), value.clone()) {
@@ -222,7 +221,7 @@ const OTHER_SERVER: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nlisten:
     tls_routes: { listen: '[::]:443', certificates: [{ cert: c, key: k }], min_version: '1.3', \
                   acme: { accept_terms: true }, accept_proxy: true }\n";
 const OTHER_CLIENT: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nservers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u\n\
-    introduce: true\nconnections: 3\nspread: backup\nretry: { min: 1s, max: 2s }\nforwards:\n\
+    introduce: true\nconnections: 3\nspread: backup\nuse: failover\nretry: { min: 1s, max: 2s }\nforwards:\n\
     \x20 - { listen: 'tcp://127.0.0.1:1', target: 'tcp://b:1' }\n\
     visits: [{ service: b/c, token_file: t }]\np2p: { ports: '4000' }\ntrusted_proxies: 10.0.0.1\nlimits: { streams: 1 }\n";
 const OTHER_PROXY: &str = "trusted_proxies: 10.0.0.1\n\
@@ -274,7 +273,13 @@ fn changes(role: &str) -> BTreeMap<&'static str, Change> {
         let (old, new) = (client(CLIENT), client(&format!("{OTHER_CLIENT}{OTHER_OF_BOTH}")));
         let in_force = new.clone().reloaded(&old);
         assert!(old.differs(&in_force).iter().all(|left| left.change != Change::Restart));
-        (old.differs(&new), in_force.differs(&new))
+        let mut all = old.differs(&new);
+        // A file has one of these keys in the place of `servers`.
+        for (key, value) in [("servers_from", "https://a/s"), ("srv", "_t._tcp.a")] {
+            let found = client(&CLIENT.replace("servers: tls://a", &format!("{key}: {value}")));
+            all.extend(old.differs(&found).into_iter().filter(|changed| changed.key == key));
+        }
+        (all, in_force.differs(&new))
     };
     // Rights to ports without an address get their address from a key that needs a restart.
     let left: Vec<_> = left

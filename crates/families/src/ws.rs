@@ -166,7 +166,7 @@ mod tests {
             let text = Some(config::Text { name: "client.yaml", text: &text });
             let sources = config::Sources { env: &|_| None, read: &|_| Err(String::new()) };
             let loaded = config::load_client(text, &config::ClientFlags::default(), &sources);
-            let request = request(&loaded.unwrap().config.servers[0]).unwrap();
+            let request = request(&loaded.unwrap().config.servers[0].paths[0]).unwrap();
             assert_eq!(request.fields()[0], ("Host".to_owned(), host.to_owned()), "{server}");
         }
     }

@@ -233,8 +233,8 @@ pub(crate) fn client(client: &Client, plan: &Plan) -> Keys {
     keys
 }
 
-/// The name of one of several servers: its host, if no other server has the host and if the host can
-/// be a name.
+/// The name of one of several servers: its host, if no other server has the host and if the host
+/// can be a name.
 fn server_name(client: &Client, nth: usize) -> String {
     let host = client.servers.get(nth).map(|path| path.host.as_str()).unwrap_or_default();
     let is_alone = client.servers.iter().filter(|path| path.host == host).count() == 1;

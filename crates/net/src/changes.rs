@@ -1,6 +1,6 @@
 //! Changes of the interfaces, addresses and routes of this machine, as the kernel announces them
-//! (rtnetlink(7)). A laptop that goes from Ethernet to Wi-Fi causes ten or more announcements within
-//! a second, which are one change here.
+//! (rtnetlink(7)). A laptop that goes from Ethernet to Wi-Fi causes ten or more announcements
+//! within a second, which are one change here.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,11 +1,12 @@
-//! Visitors that roam: a visitor of a service comes by another server of the client, or over another
-//! link, and goes on with the same socket to the target. So a flow of UDP, as that of WireGuard,
-//! QUIC or a game, survives a change of DNS or of the anycast route, and the end of a server.
+//! Visitors that roam: a visitor of a service comes by another server of the client, or over
+//! another link, and goes on with the same socket to the target. So a flow of UDP, as that of
+//! WireGuard, QUIC or a game, survives a change of DNS or of the anycast route, and the end of a
+//! server.
 //!
-//! The directory of a service names the flows of each visitor on all workers. Only the begin and the
-//! end of a flow touch the directory, never a datagram. The key is the service and the address and
-//! port of the visitor as its server reports them, so a visitor behind a symmetric NAT, which gets
-//! another port for another server, begins anew.
+//! The directory of a service names the flows of each visitor on all workers. Only the begin and
+//! the end of a flow touch the directory, never a datagram. The key is the service and the address
+//! and port of the visitor as its server reports them, so a visitor behind a symmetric NAT, which
+//! gets another port for another server, begins anew.
 //!
 //! ```text
 //!   OPEN over server B ──> directory: visitor V has flow 7 of server A on worker 0
@@ -116,13 +117,13 @@ pub(super) struct Directory(Mutex<HashMap<SocketAddr, Flows>>);
 #[derive(Debug)]
 struct Flows {
     /// Rarely more than one.
-    all: Vec<Known>,
+    all: Vec<NamedFlow>,
     moves: Moves,
 }
 
 /// A flow.
 #[derive(Debug)]
-struct Known {
+struct NamedFlow {
     id: u64,
     server: u64,
     worker: usize,
@@ -186,7 +187,7 @@ impl Directory {
     ) -> (RoamingFlow, Option<Claim>) {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let (id, visitor) = (IDS.fetch_add(1, Ordering::Relaxed), canonical(visitor));
-        let new = Known { id, server, worker, is_parked: false, mark: None };
+        let new = NamedFlow { id, server, worker, is_parked: false, mark: None };
         let claim = {
             let mut flows = self.flows();
             let of = flows.entry(visitor).or_insert_with(|| Flows {
@@ -242,7 +243,7 @@ impl RoamingFlow {
         self.change(|flow| flow.mark = Some(mark));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Known)) {
+    fn change(&self, change: impl FnOnce(&mut NamedFlow)) {
         let mut flows = self.directory.flows();
         let all = flows.get_mut(&self.visitor).map(|of| &mut of.all);
         // Another flow may have taken its place.

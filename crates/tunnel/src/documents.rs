@@ -168,7 +168,10 @@ fn completed(role: Role, text: &str) -> String {
         Role::Proxy => &[],
     };
     let begins = |key: &str| text.lines().any(|line| line.starts_with(&format!("{key}:")));
-    let lacks = base.iter().filter(|(key, _)| !begins(key));
+    // What names the servers of a client stands in the place of the servers.
+    let is_found = ["servers_from", "srv"].into_iter().any(begins);
+    let has = |key: &str| begins(key) || is_found && key == "servers";
+    let lacks = base.iter().filter(|(key, _)| !has(key));
     lacks.map(|(_, line)| *line).fold(text.to_owned(), |text, line| text + line)
 }
 

@@ -46,7 +46,7 @@
 //! | `clients`, `published`, `share` | its clients; its services and forwards; `tunnel share` |
 //! | `connect`, `visits` | `tunnel connect` and `tunnel visit` |
 //! | `console`, `requests` | the web console, and the requests of visitors |
-//! | `measure`, `nat` | the output of `ping` and `speedtest`, and of `nat` |
+//! | `measure`, `nat`, `moving` | the output of `ping` and `speedtest`, of `nat`, and of `move` |
 //! | `targets` | the commands about the targets of services, such as `test`, from flags to output |
 
 mod activation;

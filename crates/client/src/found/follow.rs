@@ -1,7 +1,7 @@
 //! What a client does with the servers that are found: the first servers at the start, and the task
 //! that applies later answers.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -10,7 +10,7 @@ use ops::state::Places;
 use tokio::time::timeout;
 
 use super::{Finder, FoundAnswer, ServerSource as _, keep_asking};
-use crate::Client;
+use crate::shared::ClientShared;
 
 /// The time limit of the first question: the limit of a question, and a little more.
 const FIRST: Duration = Duration::from_secs(12);
@@ -59,12 +59,10 @@ pub(crate) async fn with_first_servers(config: ClientConfig) -> anyhow::Result<C
     }
 }
 
-/// Applies the answers about servers, until the client ends.
-pub(crate) async fn follow(client: Weak<Client>) {
+/// Hands each answer about servers to `apply`, until the client ends.
+pub(crate) async fn follow(shared: Arc<ClientShared>, apply: impl AsyncFn(Vec<ServerPaths>)) {
     loop {
-        let Some(here) = client.upgrade() else { return };
-        let (shared, config) = (Arc::clone(&here.shared), here.shared.config.load_full());
-        drop(here);
+        let config = shared.config.load_full();
         let changed = shared.source_changed.notified();
         let mut finder = match Finder::of(&config) {
             Some(Ok(finder)) => finder,
@@ -78,10 +76,7 @@ pub(crate) async fn follow(client: Weak<Client>) {
                 continue;
             }
         };
-        let apply = async |answer: FoundAnswer| {
-            let Some(client) = client.upgrade() else { return };
-            client.use_found(servers(answer.servers)).await;
-        };
+        let apply = async |answer: FoundAnswer| apply(servers(answer.servers)).await;
         tokio::select! {
             () = keep_asking(&mut finder, &shared.outage, apply) => {}
             () = changed => {}

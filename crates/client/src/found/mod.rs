@@ -166,8 +166,8 @@ fn found(
     Ok(FoundAnswer { servers, every: every.map(config::Span::duration), text })
 }
 
-/// Asks for ever, keeps each answer, and calls `found` with it. A notification of `outage` says that
-/// no link of any server is live.
+/// Asks for ever, keeps each answer, and calls `found` with it. A notification of `outage` says
+/// that no link of any server is live.
 pub(crate) async fn keep_asking(
     source: &mut impl ServerSource,
     outage: &Notify,

@@ -42,7 +42,7 @@ fn finder(url: &str, trust: Trust, folder: Option<PathBuf>) -> Finder {
 }
 
 /// An API that gives each of these answers once, and the requests that it got.
-async fn api(answers: Vec<String>) -> (SocketAddr, Rc<RefCell<Vec<String>>>) {
+async fn api(answers: Vec<Vec<u8>>) -> (SocketAddr, Rc<RefCell<Vec<String>>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let heard = Rc::new(RefCell::new(Vec::new()));
@@ -56,7 +56,7 @@ async fn api(answers: Vec<String>) -> (SocketAddr, Rc<RefCell<Vec<String>>>) {
             }
             own.borrow_mut().push(String::from_utf8(request).unwrap());
             // A client that reads no further may have left.
-            let _ = socket.write_all(answer.as_bytes()).await;
+            let _ = socket.write_all(&answer).await;
             let _ = socket.shutdown().await;
         }
     });
@@ -72,9 +72,9 @@ fn names(servers: &[FoundServer]) -> Vec<&str> {
 }
 
 /// What a question to an API with this answer leads to.
-async fn asked(answer: &str) -> Result<FoundAnswer, Trouble> {
+async fn asked(answer: impl AsRef<[u8]>) -> Result<FoundAnswer, Trouble> {
     let work = async {
-        let (address, _) = api(vec![answer.to_owned()]).await;
+        let (address, _) = api(vec![answer.as_ref().to_vec()]).await;
         finder(&format!("ws://{address}/servers"), Trust::System, None).ask().await
     };
     LocalSet::new().run_until(work).await
@@ -83,7 +83,7 @@ async fn asked(answer: &str) -> Result<FoundAnswer, Trouble> {
 #[tokio::test]
 async fn a_question_is_a_get_with_the_token_and_its_answer_names_servers() {
     let work = async {
-        let (address, heard) = api(vec![ok(ANSWER)]).await;
+        let (address, heard) = api(vec![ok(ANSWER).into_bytes()]).await;
         let mut finder = finder(&format!("ws://{address}/servers?zone=eu"), Trust::System, None);
         assert_eq!(finder.name(), format!("http://{address}/servers?zone=eu"));
         let found = finder.ask().await.unwrap();
@@ -192,26 +192,8 @@ async fn a_question_goes_through_the_outgoing_proxy() {
 
 #[tokio::test]
 async fn a_body_without_utf8_is_refused() {
-    let work = async {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let serve = async {
-            let (mut socket, _) = listener.accept().await.unwrap();
-            socket
-                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\xff\xfe")
-                .await
-                .unwrap();
-            let mut rest = Vec::new();
-            let _ = socket.read_to_end(&mut rest).await;
-        };
-        let mut finder = finder(&format!("ws://{address}/"), Trust::System, None);
-        let trouble = tokio::select! {
-            asked = finder.ask() => asked.unwrap_err(),
-            () = async { serve.await; std::future::pending().await } => unreachable!(),
-        };
-        assert_eq!(trouble.to_string(), "its answer is not UTF-8");
-    };
-    LocalSet::new().run_until(work).await;
+    let trouble = asked(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\xff\xfe").await.unwrap_err();
+    assert_eq!(trouble.to_string(), "its answer is not UTF-8");
 }
 
 #[tokio::test(start_paused = true)]
@@ -292,7 +274,7 @@ async fn a_client_that_starts_without_its_api_has_the_servers_of_the_last_answer
     let folder = tempfile::tempdir().unwrap();
     let place = || Some(folder.path().to_owned());
     let work = async {
-        let (address, _) = api(vec![ok(ANSWER)]).await;
+        let (address, _) = api(vec![ok(ANSWER).into_bytes()]).await;
         let url = format!("ws://{address}/");
         let mut first = finder(&url, Trust::System, place());
         assert!(first.former().is_none());

@@ -11,7 +11,7 @@ use crate::lists::{open_to_all, publishes_admin};
 use crate::model::client::Retry;
 use crate::model::limits::limits;
 use crate::model::times::Times;
-use crate::model::{ClientConfig, Common, Forward, KeptLists, Path, SrvName, credentials, entry};
+use crate::model::{ClientConfig, Common, Forward, KeptLists, Path, credentials, entry};
 use crate::section::{Cx, Item, Section};
 use crate::yaml::At;
 use crate::{BadValue, Kept, Lists, Local, Net, Over, Role, Target, values};
@@ -30,13 +30,12 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let s = Section::open(cx, root, KeyMap { at: Some(KeyPlace::Client), ..ClientConfig::MAP })?;
     let servers = servers::servers(&s);
     let policy = s.parse("use").unwrap_or_default();
-    let srv: Option<SrvName> = s.parse("srv");
     let name = s.required("name", "the name of this client in the server's file", values::name);
     // A certificate proves the name only on its own TLS connection, and that connection may end at
     // a reverse proxy.
     let is_enough = |path: &Path| path.identity.is_some() && path.endpoint.scheme.binds_log_ins;
     let proves =
-        |server: &servers::Server| server.has_token || server.paths.paths.iter().all(is_enough);
+        |server: &servers::ReadServer| server.has_token || server.paths.paths.iter().all(is_enough);
     let is_found = s.has("servers_from") || s.has("srv");
     // The paths of servers that are found have the certificate of the top.
     let has_top = is_found && s.has("tls.cert");
@@ -48,9 +47,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let without = (!by_certificate).then_some(hint);
     let token = credentials::tokens(&s, 1, credentials::Kept::Plain, without).pop();
     let is_there = token.is_some() || !s.has("token") && !s.has("token_file");
-    let path_defaults = found::defaults(&s, token.is_some());
-    let servers_from =
-        s.key("servers_from").and_then(|item| found::servers_from(cx, item, &path_defaults));
+    let (servers_from, srv, path_defaults) = found::source(&s, token.is_some());
     let introduce = s.value("introduce", values::switch).unwrap_or_default();
     let id_prefix = s.value("id_prefix", values::name);
     let (Lists { services, mut forwards }, shadowed) = lists(&s, id_prefix.as_deref());

@@ -1,6 +1,6 @@
 //! Decodes `servers_from`, and the answer of an API or of DNS about servers. The paths of an answer
-//! are read by the rules of the file, but an answer is the text of another machine: it names no file
-//! of this machine.
+//! are read by the rules of the file, but an answer is the text of another machine: it names no
+//! file of this machine.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -50,8 +50,18 @@ pub(crate) fn defaults(s: &Section<'_>, has_token: bool) -> PathDefaults {
     }
 }
 
-/// Decodes the value of `servers_from`: a URL, or a map. `defaults` has the proxy for an API without
-/// its own proxy.
+/// Decodes what names the servers of a client while it runs, with the settings for their paths.
+pub(super) fn source(
+    s: &Section<'_>,
+    has_token: bool,
+) -> (Option<ServersFrom>, Option<SrvName>, PathDefaults) {
+    let defaults = defaults(s, has_token);
+    let from = s.key("servers_from").and_then(|item| servers_from(s.cx, item, &defaults));
+    (from, s.parse("srv"), defaults)
+}
+
+/// Decodes the value of `servers_from`: a URL, or a map. `defaults` has the proxy for an API
+/// without its own proxy.
 pub(crate) fn servers_from(
     cx: &Cx<'_>,
     item: Item,
@@ -205,8 +215,8 @@ fn server(cx: &Cx<'_>, item: Item, defaults: &PathDefaults) -> Option<Unnamed> {
     (!paths.is_empty()).then_some(Unnamed { item, name, paths })
 }
 
-/// Refuses the keys of a path that name files: the answer of another machine must not say which file
-/// of this machine is read.
+/// Refuses the keys of a path that name files: the answer of another machine must not say which
+/// file of this machine is read.
 fn refuse_files(cx: &Cx<'_>, item: &Item) {
     let path = Section::quiet(cx, item.clone());
     let Some(tls) = path.and_then(|path| path.checked("tls")) else { return };

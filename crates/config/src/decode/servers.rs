@@ -10,7 +10,7 @@ use crate::section::{Cx, Item, Section};
 use crate::values;
 
 /// A decoded server.
-pub(super) struct Server {
+pub(super) struct ReadServer {
     pub(super) paths: ServerPaths,
     /// The server has a token of its own, even if the token is invalid.
     pub(super) has_token: bool,
@@ -26,7 +26,7 @@ fn long(item: Item) -> Item {
 }
 
 /// Decodes `servers`. An entry with `name` or `paths` is a server, any other entry is a path.
-pub(super) fn servers(s: &Section<'_>) -> Vec<Server> {
+pub(super) fn servers(s: &Section<'_>) -> Vec<ReadServer> {
     let shared = Shared::of(s);
     let items: Vec<Item> = s.one_or_list("servers").into_iter().map(long).collect();
     let mut sources = ["servers_from", "srv"].into_iter().filter(|key| s.has(key));
@@ -53,7 +53,7 @@ pub(super) fn servers(s: &Section<'_>) -> Vec<Server> {
             let paths = shared.paths(s.cx, of_paths, Path::MAP);
             let alone = ServerPaths { name: None, token: None, paths };
             let is_empty = alone.paths.is_empty();
-            if is_empty { Vec::new() } else { vec![Server { paths: alone, has_token: false }] }
+            if is_empty { Vec::new() } else { vec![ReadServer { paths: alone, has_token: false }] }
         }
         (Some(_), Some(path)) => {
             let bad = BadValue::new("a path beside servers with names");
@@ -74,8 +74,8 @@ pub(super) fn servers(s: &Section<'_>) -> Vec<Server> {
 }
 
 /// Decodes servers with names. Two servers have neither the same name nor the same address.
-fn named(cx: &Cx<'_>, items: Vec<Item>, shared: &Shared<'_>) -> Vec<Server> {
-    let mut found: Vec<Server> = Vec::new();
+fn named(cx: &Cx<'_>, items: Vec<Item>, shared: &Shared<'_>) -> Vec<ReadServer> {
+    let mut found: Vec<ReadServer> = Vec::new();
     let mut addresses: BTreeMap<String, String> = BTreeMap::new();
     for item in items {
         let Some(s) = Section::open(cx, item.clone(), ServerPaths::MAP) else { continue };
@@ -102,7 +102,7 @@ fn named(cx: &Cx<'_>, items: Vec<Item>, shared: &Shared<'_>) -> Vec<Server> {
 }
 
 /// Decodes an entry: a server with `paths`, or with the one path whose keys are in the entry.
-fn server(s: &Section<'_>, item: Item, shared: &Shared<'_>) -> Option<Server> {
+fn server(s: &Section<'_>, item: Item, shared: &Shared<'_>) -> Option<ReadServer> {
     let own = s.value("name", values::name);
     let has_token = s.has("token") || s.has("token_file");
     let token = credentials::tokens(s, 1, credentials::Kept::Plain, None).pop();
@@ -138,7 +138,7 @@ fn server(s: &Section<'_>, item: Item, shared: &Shared<'_>) -> Option<Server> {
             }
         }
     };
-    Some(Server { paths: ServerPaths { name: Some(name), token, paths }, has_token })
+    Some(ReadServer { paths: ServerPaths { name: Some(name), token, paths }, has_token })
 }
 
 /// Reports each service and each forward that names a server that the client does not have.

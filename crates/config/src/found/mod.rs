@@ -18,7 +18,7 @@ pub const FOUND_MAX: usize = 256 << 10;
 /// {
 ///   "servers": [
 ///     "tls://ams.example.com:7000",
-///     { "name": "fra", "paths": ["quic://fra.example.com:7000", { "url": "wss://fra.example.com/t" }] }
+///     { "name": "fra", "paths": ["quic://fra.example.com", { "url": "wss://fra.example.com/t" }] }
 ///   ],
 ///   "every": "5m"
 /// }
@@ -55,8 +55,8 @@ pub fn servers_of_answer(
 
 /// Reads the servers of a service in DNS, by host and port, in order of preference. Each has one
 /// path: `tls://` for a name with `_tcp`, `quic://` for a name with `_udp`. The name of a server is
-/// its host; the name of each of several servers at one host has the port in addition. A record that
-/// cannot be a server is a warning, and so are settings of the file that do not fit it.
+/// its host; the name of each of several servers at one host has the port in addition. A record
+/// that cannot be a server is a warning, and so are settings of the file that do not fit it.
 ///
 /// # Errors
 /// No record can be a server.

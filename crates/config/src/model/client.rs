@@ -57,7 +57,8 @@ const HTTP_OF_ALL: usize = MESSAGE_MAX / 4;
 pub struct ClientConfig {
     /// The paths to the server in order of preference, or several servers with their paths.
     ///
-    /// At least one server, unless the servers are found while the client runs. All settings of a path are compared.
+    /// At least one server, unless the servers are found while the client runs. All settings of a
+    /// path are compared.
     #[key("URL or map, one or list", list, keys = ServerPaths, required,
         note = "not with `servers_from` or `srv`", reconnect, holds = Url)]
     pub servers: Vec<ServerPaths>,
@@ -66,7 +67,7 @@ pub struct ClientConfig {
     /// `tls`.
     #[key("URL or map", none, live, holds = Url)]
     pub servers_from: Option<ServersFrom>,
-    /// The service in DNS whose SRV records name the servers of the client, in the place of servers.
+    /// The service in DNS whose SRV records name the servers of the client.
     #[key("name such as `_tunnel._tcp.example.com`", none, live)]
     pub srv: Option<SrvName>,
     /// The settings of the top for the paths of servers that are found.

@@ -49,7 +49,8 @@ pub(crate) const MAKE_TOKEN: &str = "make one with `tunnel generate token`";
 pub(crate) const TOKEN_WANTED: &str =
     "make one with `tunnel generate token`, or name a file with `token_file:`";
 
-/// The largest length of a token of another program, in bytes. Most programs accept 8 KiB of fields.
+/// The largest length of a token of another program, in bytes. Most programs accept 8 KiB of
+/// fields.
 const BEARER_MAX: usize = 4 << 10;
 
 /// The permitted forms of a token.

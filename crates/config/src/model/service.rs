@@ -378,15 +378,7 @@ impl Service {
             }
             extras.push_str(if *browser { ", also browsers" } else { "" });
         }
-        let Visitors { allow_from, deny_from } = visitors;
-        let denies = (!deny_from.is_empty()).then_some(deny_from);
-        for (key, list) in [("allow_from", allow_from.as_ref()), ("deny_from", denies)] {
-            let Some(list) = list else { continue };
-            let shown: Vec<_> = list.iter().take(SHOWN).map(ToString::to_string).collect();
-            let more = list.len() - shown.len();
-            extras.push_str(&format!(", {key} [{}", shown.join(", ")));
-            extras.push_str(&if more > 0 { format!(" and {more} more]") } else { "]".to_owned() });
-        }
+        extras.push_str(&lists(visitors));
         if !self.spread.others.is_empty() {
             extras.push_str(&format!(", {}", self.spread.balance));
         }
@@ -466,6 +458,21 @@ impl Service {
         }
         extras
     }
+}
+
+/// The lists of visitors for people.
+fn lists(visitors: &Visitors) -> String {
+    let mut extras = String::new();
+    let Visitors { allow_from, deny_from } = visitors;
+    let denies = (!deny_from.is_empty()).then_some(deny_from);
+    for (key, list) in [("allow_from", allow_from.as_ref()), ("deny_from", denies)] {
+        let Some(list) = list else { continue };
+        let shown: Vec<_> = list.iter().take(SHOWN).map(ToString::to_string).collect();
+        let more = list.len() - shown.len();
+        extras.push_str(&format!(", {key} [{}", shown.join(", ")));
+        extras.push_str(&if more > 0 { format!(" and {more} more]") } else { "]".to_owned() });
+    }
+    extras
 }
 
 words! {

@@ -39,15 +39,11 @@ pub fn of_client(config: &ClientConfig) -> Vec<Held> {
         all.push(Held::new("/token", 0, Holds::Token, token.secret.reveal()));
     }
     common(&config.common, &mut all);
-    let own = config.servers.iter().filter_map(|server| server.token.as_ref());
-    all.extend(own.map(|token| Held::new("/servers", 0, Holds::Token, token.secret.reveal())));
+    for (i, server) in config.servers.iter().enumerate() {
+        tokens(&format!("/servers/{i}/token"), server.token.iter(), &mut all);
+    }
     if let Some(from) = &config.servers_from {
-        let token = from.token.iter();
-        all.extend(
-            token.map(|token| {
-                Held::new("/servers_from/token", 0, Holds::Token, token.secret.reveal())
-            }),
-        );
+        tokens("/servers_from/token", from.token.iter(), &mut all);
         fields("/servers_from/headers", &from.path.headers, &mut all);
         all.extend(from.path.proxy.iter().filter_map(proxy));
         let secret = from.path.endpoint.path.as_deref().and_then(in_query);

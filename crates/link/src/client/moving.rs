@@ -1,5 +1,6 @@
-//! Moves a link to another path: on command, where the new carrier is greeted before the old carrier
-//! ends, and after a change of the network of this machine. The streams continue at the byte.
+//! Moves a link to another path: on command, where the new carrier is greeted before the old
+//! carrier ends, and after a change of the network of this machine. The streams continue at the
+//! byte.
 
 use std::net::SocketAddr;
 

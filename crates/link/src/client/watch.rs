@@ -2,6 +2,7 @@
 //! path during silence, and a better path when one is available. A retiring link is supervised in
 //! parallel with its successor.
 
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -189,46 +190,61 @@ impl Watch {
                     continue;
                 }
             };
-            match answer {
-                // The current carrier is alive, so a server that does not know the link is another
-                // server.
-                AttemptOutcome::Forgotten if self.rates.is_asking() => {
-                    let others = self.keeper.client.paths.len().saturating_sub(1);
-                    self.rates.unanswered(others, Instant::now());
-                }
-                AttemptOutcome::Forgotten if self.moving.is_some() => {
-                    self.cause = None;
-                    self.fail_move("this server does not know the link");
-                }
-                AttemptOutcome::Forgotten => return self.link.inner.end(End::Forgotten),
-                AttemptOutcome::Greeted(connected) if connected.accepted.link != self.known.id => {
-                    self.fail_move("this server has made another link");
-                    dismiss(*connected).await;
-                }
-                AttemptOutcome::Greeted(mut connected) => {
-                    // The standby may have taken over meanwhile, with a carrier of the same path.
-                    let moving = self.moving.take().filter(|to| to.index() == connected.path);
-                    self.is_pinned = moving.is_some();
-                    let passed_over = std::mem::take(&mut connected.passed_over);
-                    let reason = self.change(connected.path, passed_over);
-                    self.path = connected.path;
-                    attached = Instant::now();
-                    self.preference.attached(attached);
-                    if !connected.accepted.early {
-                        self.known.early.set(true);
-                    }
-                    if attach(&self.link, *connected) {
-                        moving.map(Moving::end);
-                        self.report(reason);
-                    }
-                    self.rates.moved(self.path, &self.link, attached);
-                }
+            if self.answered(answer, &mut attached).await.is_break() {
+                return;
             }
         }
     }
 
-    /// Returns the outcome of an attempt with another path that was in progress when the carrier was
-    /// lost. The far end closes the old carrier as soon as it has greeted the new one.
+    /// Applies the outcome of an attempt to reach the server. A break: the link has ended.
+    async fn answered(
+        &mut self,
+        answer: AttemptOutcome,
+        attached: &mut Instant,
+    ) -> ControlFlow<()> {
+        match answer {
+            // The current carrier is alive, so a server that does not know the link is another
+            // server.
+            AttemptOutcome::Forgotten if self.rates.is_asking() => {
+                let others = self.keeper.client.paths.len().saturating_sub(1);
+                self.rates.unanswered(others, Instant::now());
+            }
+            AttemptOutcome::Forgotten if self.moving.is_some() => {
+                self.cause = None;
+                self.fail_move("this server does not know the link");
+            }
+            AttemptOutcome::Forgotten => {
+                self.link.inner.end(End::Forgotten);
+                return ControlFlow::Break(());
+            }
+            AttemptOutcome::Greeted(connected) if connected.accepted.link != self.known.id => {
+                self.fail_move("this server has made another link");
+                dismiss(*connected).await;
+            }
+            AttemptOutcome::Greeted(mut connected) => {
+                // The standby may have taken over meanwhile, with a carrier of the same path.
+                let moving = self.moving.take().filter(|to| to.index() == connected.path);
+                self.is_pinned = moving.is_some();
+                let passed_over = std::mem::take(&mut connected.passed_over);
+                let reason = self.change(connected.path, passed_over);
+                self.path = connected.path;
+                *attached = Instant::now();
+                self.preference.attached(*attached);
+                if !connected.accepted.early {
+                    self.known.early.set(true);
+                }
+                if attach(&self.link, *connected) {
+                    moving.into_iter().for_each(Moving::end);
+                    self.report(reason);
+                }
+                self.rates.moved(self.path, &self.link, *attached);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Returns the outcome of an attempt with another path that was in progress when the carrier
+    /// was lost. The far end closes the old carrier as soon as it has greeted the new one.
     async fn arriving(&mut self) -> Option<AttemptOutcome> {
         let is_awaited = self.standby.is_kept() || self.moving.is_some();
         if self.trials.is_empty() || !is_awaited {
@@ -296,7 +312,7 @@ impl Watch {
         let now = Instant::now();
         let answer = self.link.round_trip().map_or(ANSWER, |time| ANSWER.max(time * 3)).min(SILENT);
         // A further change does not prolong the wait.
-        self.answer_by.get_or_insert((now + answer, self.link.standing()));
+        self.answer_by.get_or_insert_with(|| (now + answer, self.link.standing()));
         self.standby.hurry(now);
         self.preference.hurry(now);
     }

@@ -94,7 +94,7 @@ impl Transfer {
         self.ends.iter().all(|tap| tap.is_over())
     }
 
-    async fn is_exact(self) {
+    async fn comes_exactly(self) {
         for (sending, tap) in self.sending.into_iter().zip(&self.ends) {
             assert!(sending.await.unwrap());
             until("its end", || tap.is_over()).await;
@@ -129,7 +129,7 @@ fn the_death_of_each_path_moves_the_streams_to_the_next_path_without_a_dial() {
                 assert_eq!(scene.dials(), [1, 1, 1], "the path behind the second path");
             }
         }
-        transfer.is_exact().await;
+        transfer.comes_exactly().await;
         // The first path of the list is preferred again once it answers.
         scene.set_down(1, false);
         until("the first path", || scene.port() == 1).await;
@@ -206,7 +206,7 @@ fn a_link_moves_back_and_forth_on_command_under_load_and_loses_no_byte() {
                 assert!(link.is_live() || link.active_carrier().is_some());
                 moves += 1;
             }
-            transfer.is_exact().await;
+            transfer.comes_exactly().await;
             assert!(moves > 10, "{moves} moves");
             assert_eq!(scene.client.links.get(), 1);
         });
@@ -230,7 +230,7 @@ fn a_standby_that_takes_over_amid_a_move_to_its_path_does_not_fail_the_move() {
         until("the standby", || scene.port() == 2).await;
         let moved = moving.await.unwrap().unwrap();
         assert_eq!((moved.from, moved.to), (url(1), url(2)));
-        transfer.is_exact().await;
+        transfer.comes_exactly().await;
         tokio::time::sleep(Duration::from_mins(5)).await;
         assert_eq!(scene.port(), 2, "the path of the command");
     });
@@ -265,7 +265,7 @@ fn a_link_stays_where_it_is_when_the_path_of_the_command_fails() {
             "{error}"
         );
         assert!(scene.port() == 1 && link.is_live() && link.has_standby());
-        transfer.is_exact().await;
+        transfer.comes_exactly().await;
         assert_eq!(link.totals().2, 0, "no resume");
     });
 }
@@ -329,7 +329,7 @@ fn a_link_whose_source_address_is_gone_moves_at_once() {
                 assert_eq!(scene.dials_of(2), dials);
             }
             for transfer in transfer {
-                transfer.is_exact().await;
+                transfer.comes_exactly().await;
             }
         });
     }

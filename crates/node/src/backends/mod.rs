@@ -288,8 +288,8 @@ impl Backends {
         self.renew();
     }
 
-    /// Directs new visitors to other sessions, with the same aim. Of several sessions the first that
-    /// can serve a visitor serves it. An empty list changes nothing.
+    /// Directs new visitors to other sessions, with the same aim. Of several sessions the first
+    /// that can serve a visitor serves it. An empty list changes nothing.
     pub fn lead_to(&self, sessions: &[Arc<Session>]) {
         let Some(first) = sessions.first() else { return };
         if self.first.load().session.id != first.id {
@@ -457,7 +457,7 @@ mod tests {
         // The order changes, and what was tried stays known.
         backends.lead_to(&[Arc::clone(&second), Arc::clone(&first)]);
         assert_eq!(served(&[]), Some(second.id));
-        backends.lead_to(&[first.clone()]);
+        backends.lead_to(std::slice::from_ref(&first));
         assert!(!backends.is_shared());
         assert_eq!(served(&[]), Some(first.id));
         backends.lead_to(&[]);

@@ -1,5 +1,5 @@
-//! One client of two servers: `use: all` and `failover`, services and forwards at named servers, and
-//! servers that a reload adds and removes.
+//! One client of two servers: `use: all` and `failover`, services and forwards at named servers,
+//! and servers that a reload adds and removes.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Concurrent lookups of a name are merged into one. SRV records are asked for in the same way, but
-//! for `/etc/hosts`, which has none, and the merging, because few callers ask. Other sources of nsswitch.conf(5) (mDNS, LDAP,
-//! NIS) are not used: the static binary could not use them, and both builds must give the same
-//! results.
+//! for `/etc/hosts`, which has none, and the merging, because few callers ask. Other sources of
+//! nsswitch.conf(5) (mDNS, LDAP, NIS) are not used: the static binary could not use them, and both
+//! builds must give the same results.
 
 mod ask;
 mod cache;

@@ -101,9 +101,9 @@ impl FlowSocket {
         Self { dscp, ..self }
     }
 
-    /// Takes the socket out of the runtime of this worker, so that another worker can attach it. The
-    /// port of the socket stays, and datagrams that arrive meanwhile wait in the socket. Gathered
-    /// datagrams are dropped ([`Self::flush_last`]).
+    /// Takes the socket out of the runtime of this worker, so that another worker can attach it.
+    /// The port of the socket stays, and datagrams that arrive meanwhile wait in the socket.
+    /// Gathered datagrams are dropped ([`Self::flush_last`]).
     ///
     /// # Errors
     /// The runtime did not release the socket, which is closed.
