@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ops::state::{read_private, write_private};
+use ops::state::{create_private, read_private, write_private};
 use serde::{Deserialize, Serialize};
 
 /// The name of the file.
@@ -86,6 +86,8 @@ impl KeptAnswer {
 
 fn write_in(folder: &Path, content: &KeptFile) -> io::Result<()> {
     let text = serde_json::to_vec(content).map_err(io::Error::other)?;
+    // At the first start the directory may be missing.
+    create_private(folder)?;
     write_private(folder, FILE, &text)
 }
 
@@ -104,14 +106,15 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_is_there_for_the_next_process_of_the_same_source() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut first = kept(folder.path(), "https://a/");
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("state");
+        let mut first = kept(&folder, "https://a/");
         assert_eq!(first.read(), None);
         first.write(ANSWER).await.unwrap();
-        let facts = fs::metadata(folder.path().join(FILE)).unwrap();
+        let facts = fs::metadata(folder.join(FILE)).unwrap();
         assert_eq!(facts.permissions().mode() & 0o777, 0o600);
-        assert_eq!(kept(folder.path(), "https://a/").read().as_deref(), Some(ANSWER));
-        assert_eq!(kept(folder.path(), "https://b/").read(), None);
+        assert_eq!(kept(&folder, "https://a/").read().as_deref(), Some(ANSWER));
+        assert_eq!(kept(&folder, "https://b/").read(), None);
         assert_eq!(KeptAnswer::new(None, "https://a/".to_owned()).read(), None);
     }
 
@@ -127,8 +130,8 @@ mod tests {
         assert_eq!(inode(), before);
         next.write("{}").await.unwrap();
         assert_eq!(next.read().as_deref(), Some("{}"));
-        let missing = folder.path().join("none");
-        assert!(kept(&missing, "a").write(ANSWER).await.is_err());
+        let below_a_file = folder.path().join(FILE).join("none");
+        assert!(kept(&below_a_file, "a").write(ANSWER).await.is_err());
     }
 
     #[test]
