@@ -217,8 +217,7 @@ impl ClientConfig {
         })
     }
 
-    /// The first service or forward that names a server that the client does not have, as an error.
-    /// `at`: the service of this name alone.
+    /// The error of a service that names a server that the client does not have.
     pub(crate) fn unknown_server(&self, service: &Service) -> Option<BadValue> {
         let is_unknown = |name: &&String| self.finds_servers().is_none() && !self.has_server(name);
         let name = service.servers.iter().find(is_unknown)?;

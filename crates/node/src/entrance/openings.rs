@@ -286,7 +286,7 @@ fn bind<T: Opening>(
     workers: NonZeroUsize,
     sessions: &[Arc<Session>],
 ) -> anyhow::Result<(Open<T>, Listeners)> {
-    let first = sessions.first().context("no server for it")?;
+    let first = sessions.first().context("the entry has no server that serves its visitors")?;
     let (address, listeners) = listeners::bind(entry.listen(), workers)?;
     let entrance = Arc::new(Entrance {
         id: next_id(),
