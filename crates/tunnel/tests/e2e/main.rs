@@ -72,7 +72,6 @@ mod real_software;
 mod reload;
 mod reload_client;
 mod rights;
-mod roaming;
 mod secrets;
 mod servers;
 mod sessions;

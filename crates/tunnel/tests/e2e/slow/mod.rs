@@ -7,6 +7,7 @@ mod pages;
 mod paths;
 mod rates;
 mod rest;
+mod roaming;
 mod systemd;
 mod upgrades;
 mod vanish;
