@@ -13,8 +13,8 @@ use serde_json::Value;
 use testkit::stage::Running;
 
 use crate::harness::{
-    LONG, Nginx, Origin, SOON, Scheme, Setup, connect, free_port, program, run, tunnel, wait,
-    wait_listening,
+    LONG, Nginx, Origin, SOON, Scheme, Setup, bytes, connect, free_port, program, run, try_connect,
+    tunnel, wait, wait_listening,
 };
 use crate::udp::Echo;
 use crate::visitors::visit_from;
@@ -143,8 +143,7 @@ fn a_drained_target_keeps_its_streams_and_gets_no_new_ones() {
     assert_eq!(ordered(&running, "drain", "web")["services"][0], "web");
     let status = running.status("client").unwrap();
     assert_eq!(status["sessions"][0]["services"][0]["state"], "draining", "{status}");
-    let mut refused = connect(public);
-    assert!(!matches!(refused.read(&mut [0]), Ok(1..)), "a visitor of a drained service");
+    bytes::expect_refused(try_connect(public));
     held.write_all(b"again").unwrap();
     held.read_exact(&mut echo).unwrap();
     assert_eq!(&echo, b"again");

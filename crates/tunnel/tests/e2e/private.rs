@@ -384,7 +384,7 @@ fn a_client_whose_services_stay_relayed_says_so_to_the_visitor() {
     stage.running.edit_client(|text| text.replace("p2p: { candidates: [] }\n", NO_ROUTER));
     stage.visit(&format!("forwards:\n{direct}{}", relayed(&tcp(by_relay), "home/other")));
     assert!(echoes(connect(by_relay)));
-    bytes::expect_reset(connect(local));
+    bytes::expect_refused(try_connect(local));
     let why = "the configuration of the other side permits relayed paths only";
     stage.laptop().wait_line(&["no visit of the private service home/echo", why], LONG);
 }
