@@ -146,6 +146,11 @@ impl Link {
         carriers.iter().for_each(|running| show(running.number, &running.peer));
     }
 
+    /// Whether the link has an active carrier that is not silent.
+    pub(crate) fn answers(&self) -> bool {
+        self.inner.machine.borrow().answers()
+    }
+
     /// The carrier on which frames are sent.
     #[must_use]
     pub fn active_carrier(&self) -> Option<CarrierNumber> {

@@ -142,13 +142,16 @@ impl Keeper {
         paths.map(why).collect()
     }
 
-    /// Dials and greets over one path.
+    /// Dials and greets over one path. A link whose carrier answers sends no early data: the answer
+    /// of the server would describe the link before the frames that arrive meanwhile.
     pub(super) fn try_path(
         &self,
         index: usize,
         link: Option<(&Link, &JoinedLink, CarrierNumber)>,
     ) -> Attempt {
-        let early = link.filter(|(_, known, _)| known.early.take()).map(|(link, ..)| link.clone());
+        let is_cut_off = |link: &Link| !link.answers();
+        let early = link.filter(|(link, known, _)| is_cut_off(link) && known.early.take());
+        let early = early.map(|(link, ..)| link.clone());
         let mode = link.map(|(link, ..)| AttachMode::Replaces(link.last_carrier()));
         self.attempt(index, link.zip(mode), early)
     }

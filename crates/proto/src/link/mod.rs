@@ -239,6 +239,12 @@ impl Link {
         !is_live || !self.was_opened(stream)
     }
 
+    /// Whether the link has an active carrier that is not silent.
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        self.carriers.active().is_some_and(|carrier| !carrier.liveness.is_silent())
+    }
+
     /// The carrier on which frames are sent.
     #[must_use]
     pub fn active_carrier(&self) -> Option<CarrierNumber> {

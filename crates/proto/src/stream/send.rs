@@ -30,6 +30,8 @@ pub(crate) struct Send {
     written: Offset,
     consumed: Offset,
     limit: Offset,
+    /// The offset after the last byte that was ever sent, on any carrier before the present carrier.
+    repeated: Offset,
     end: End,
     /// Whether the application was informed that there is no room, and waits.
     awaits_room: bool,
@@ -48,6 +50,7 @@ impl Send {
             written: Offset::ZERO,
             consumed: Offset::ZERO,
             limit: Offset::new(limit),
+            repeated: Offset::ZERO,
             end: End::Open,
             awaits_room: false,
             moving: Counted::default(),
@@ -256,11 +259,18 @@ impl Send {
         if fresh == 0 || matches!(self.end, End::Reset { .. } | End::Acked) {
             return Ok(0);
         }
-        if consumed > self.sent() {
+        let sent = self.sent();
+        if consumed > sent.max(self.repeated) {
             return Err(ViolationCode::Contradiction);
         }
         self.consumed = consumed;
-        self.frames.release_before(consumed, store);
+        if consumed > sent {
+            // The peer has read bytes of an earlier carrier after it made its RESUME (a preview).
+            // These bytes are not repeated.
+            self.frames.rewind(consumed, store);
+        } else {
+            self.frames.release_before(consumed, store);
+        }
         Ok(fresh)
     }
 
@@ -315,6 +325,7 @@ impl Send {
 
     /// Marks everything from `from` on as unsent.
     pub(crate) fn rewind(&mut self, from: Offset, store: &mut Store) {
+        self.repeated = self.repeated.max(self.sent());
         self.frames.rewind(from, store);
         if let End::Fin { sent } | End::Reset { sent, .. } = &mut self.end {
             *sent = false;

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use proto::Side::{Client, Server};
-use testkit::netem::Slices;
-use testkit::pair::Pair;
+use testkit::netem::{Conditions, Slices};
+use testkit::pair::{Pair, open};
 
 use crate::kill_model::stories::Story;
 use crate::kill_model::{SCHEDULES, answer_all, begin, conclude, each};
@@ -92,4 +92,33 @@ fn a_client_that_comes_back_early_at_every_frame_of_every_conversation_loses_not
         writeln!(report, "{}, lanes {laned}: {early} early, {void} void", story.name).unwrap();
     }
     println!("{report}");
+}
+
+/// The server consumes bytes in flight after its preview. The client repeats these bytes over a
+/// slow carrier, and the credit for them arrives before the client has repeated them.
+#[test]
+fn credit_for_bytes_that_are_still_to_be_repeated_is_no_contradiction() {
+    for laned in [false, true] {
+        let mut pair = Pair::connected(1);
+        let id = pair.open(Client, &open("web"));
+        pair.feed(Client, id, 400_000);
+        pair.run();
+        pair.feed(Client, id, 400_000);
+        pair.pump();
+        pair.leave(Client, pair.carrier());
+        pair.laned = laned;
+        pair.conditions = Conditions { rate: Some(1_000_000), queue: 4_000, ..Conditions::default() };
+        let (number, preview) = pair.preview();
+        while pair.deliver(Server) {}
+        assert!(pair.attach_previewed(number, &preview));
+        assert_eq!(pair.seen(Server, id).count, 800_000, "in flight");
+        pair.feed(Client, id, 400_000);
+        pair.finish(Client, id);
+        pair.run();
+        for side in [Client, Server] {
+            assert_eq!(pair.end(side).violation, None, "{side:?}, lanes {laned}");
+        }
+        assert_eq!(pair.seen(Server, id).count, 1_200_000, "lanes {laned}");
+        assert!(pair.seen(Server, id).finished);
+    }
 }
