@@ -16,9 +16,17 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 use super::path::Path;
 use xtask::child::capture;
 
-/// Addresses for networks under test (RFC 2544).
-const LEFT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-const RIGHT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+/// The paths of a wire at most.
+pub(super) const PATHS: u8 = 2;
+
+/// The addresses of the ends on a path: of networks under test (RFC 2544).
+const fn left_address(path: u8) -> Ipv4Addr {
+    Ipv4Addr::new(198, 18, path, 1)
+}
+
+const fn right_address(path: u8) -> Ipv4Addr {
+    Ipv4Addr::new(198, 18, path, 2)
+}
 
 /// The largest buffers of TCP. 1 Gbit/s for 100 ms with a queue of the same length is 25 MB in
 /// flight, and the kernel counts double for its own overhead. Debian's limit of 4 MiB for sending
@@ -39,7 +47,8 @@ const SOON: Duration = Duration::from_secs(5);
 pub(super) struct End {
     pub(super) name: &'static str,
     pub(super) address: Ipv4Addr,
-    peer: Ipv4Addr,
+    /// For each path: the own address and that of the other end.
+    addresses: [(Ipv4Addr, Ipv4Addr); PATHS as usize],
     /// A process inside the namespace.
     pid: u32,
     /// The words before a command that start it inside the namespace.
@@ -73,6 +82,37 @@ impl End {
         let udp = ["udp", "udp6"].map(|table| format!("/proc/{}/net/{table}", self.pid));
         let udp: String = udp.iter().filter_map(|table| fs::read_to_string(table).ok()).collect();
         text.lines().filter_map(listener).chain(udp.lines().filter_map(local_port)).collect()
+    }
+
+    /// The address on the nth path.
+    pub(super) fn address_on(&self, path: usize) -> Result<Ipv4Addr> {
+        Ok(self.addresses.get(path).context("no such path")?.0)
+    }
+
+    /// Takes the address of a path away, as a cable that is pulled or a network that is left.
+    pub(super) fn leave(&self, path: usize) -> Result<()> {
+        self.ip(&format!("address del {}/32 dev wire", self.address_on(path)?))
+    }
+
+    /// Gives the address of a path back.
+    pub(super) fn arrive(&self, path: usize, properties: &Path) -> Result<()> {
+        let (address, peer) = *self.addresses.get(path).context("no such path")?;
+        self.address_and_routes(address, peer, &properties.congestion)
+    }
+
+    fn address_and_routes(
+        &self,
+        address: Ipv4Addr,
+        peer: Ipv4Addr,
+        congestion: &str,
+    ) -> Result<()> {
+        self.ip(&format!("address replace {address}/32 dev wire"))?;
+        for route in
+            [format!("{peer}/32 dev wire"), format!("local {address}/32 dev wire table local")]
+        {
+            self.ip(&format!("route replace {route} src {address} congctl {congestion}"))?;
+        }
+        Ok(())
     }
 
     /// Packets that the end's device dropped because the wire did not fetch them in time.
@@ -111,7 +151,7 @@ impl End {
     /// only an algorithm that the host allows to all users (`tcp_allowed_congestion_control`),
     /// while a route may name any.
     fn configure(&self, path: &Path) -> Result<()> {
-        let (address, peer, congestion) = (self.address, self.peer, &path.congestion);
+        let congestion = &path.congestion;
         let file = "/proc/sys/net/ipv4/tcp_available_congestion_control";
         let known = fs::read_to_string(file).unwrap_or_default();
         ensure!(
@@ -125,14 +165,10 @@ impl End {
         self.set("tcp_no_metrics_save", "1")?;
         self.ip("link set lo up")?;
         self.ip(&format!("link set wire mtu {} txqueuelen {TUN_QUEUE} up", path.mtu))?;
-        self.ip(&format!("address add {address}/32 dev wire"))?;
-        let routes = [
-            format!("{peer}/32 dev wire"),
-            format!("local {address}/32 dev wire table local"),
-            "local 127.0.0.0/8 dev lo table local".to_owned(),
-        ];
-        for (route, source) in routes.iter().zip([address, address, Ipv4Addr::LOCALHOST]) {
-            self.ip(&format!("route replace {route} src {source} congctl {congestion}"))?;
+        let loopback = "local 127.0.0.0/8 dev lo table local src 127.0.0.1";
+        self.ip(&format!("route replace {loopback} congctl {congestion}"))?;
+        for (address, peer) in self.addresses {
+            self.address_and_routes(address, peer, congestion)?;
         }
         Ok(())
     }
@@ -171,20 +207,26 @@ impl std::fmt::Debug for Device {
 impl Ends {
     /// Brings both ends up, with no wire between them yet.
     pub(super) fn new(path: &Path) -> Result<Self> {
-        let (right, sleeper) = another_namespace()?;
+        let (pid, sleeper) = another_namespace()?;
         let left = End {
             name: "left",
-            address: LEFT,
-            peer: RIGHT,
+            address: left_address(0),
+            addresses: [0, 1].map(|path| (left_address(path), right_address(path))),
             pid: std::process::id(),
             words: Vec::new(),
         };
-        let target = right.to_string();
+        let target = pid.to_string();
         let words = ["nsenter", "--target", target.as_str(), "--net"].map(OsString::from).to_vec();
-        let end = End { name: "right", address: RIGHT, peer: LEFT, pid: right, words };
+        let end = End {
+            name: "right",
+            address: right_address(0),
+            addresses: [0, 1].map(|path| (right_address(path), left_address(path))),
+            pid,
+            words,
+        };
         // A device that moves to another namespace stays tied to its descriptor here.
         let far = device()?;
-        left.ip(&format!("link set wire netns {right}"))?;
+        left.ip(&format!("link set wire netns {pid}"))?;
         let devices = Arc::new([device()?, far]);
         let ends = Self { left, right: end, devices, sleeper };
         for end in [&ends.left, &ends.right] {

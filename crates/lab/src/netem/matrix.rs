@@ -14,6 +14,7 @@ use super::path::Path;
 use super::report::{self, Measured};
 use super::stream::{self, GRACE, Way, fresh};
 use super::systems::System;
+use super::two_paths;
 use super::wire::Wire;
 use xtask::site::Site;
 
@@ -34,6 +35,8 @@ pub(super) struct Plan {
     /// Whether the first byte of visitors is measured instead, and the time until a link of clients
     /// is direct.
     pub(super) visits: bool,
+    /// Whether a client with two paths is measured instead.
+    pub(super) paths: bool,
     pub(super) rtts: Vec<f64>,
     pub(super) losses: Vec<f64>,
     pub(super) systems: Vec<System>,
@@ -55,6 +58,7 @@ impl Plan {
             check: false,
             requests: false,
             visits: false,
+            paths: false,
             rtts,
             losses,
             // A WebSocket is a TCP connection as well, so it is measured only on request.
@@ -83,6 +87,9 @@ impl Plan {
     /// The time limit of the whole run.
     pub(super) fn limit(&self) -> Duration {
         let each = |seconds: u32| Duration::from_secs(seconds.into()) + GRACE + OVERHEAD;
+        if self.paths {
+            return two_paths::limit(self);
+        }
         if self.visits {
             let paths = (self.rtts.len() * self.losses.len()) as u32;
             return (Duration::from_secs(60) + PATIENCE_OF_VISITS * self.seconds) * paths;

@@ -17,6 +17,7 @@
 //! | `matrix`, `cell` | the measurements of a run |
 //! | `requests` | the latency of requests at fixed times, with floors |
 //! | `visits` | the first byte of visitors of private services, and the time to a direct path |
+//! | `two_paths` | a client with two paths: both at once, the loss of one, a move |
 //! | `floors` | floors of `quic://` and `kcp://` on some paths |
 //! | `report` | the tables and the JSON file |
 
@@ -32,6 +33,7 @@ mod requests;
 mod shell;
 mod stream;
 mod systems;
+mod two_paths;
 mod visits;
 mod wire;
 mod wish;
@@ -105,7 +107,7 @@ fn outside(wish: &Wish, words: &[String]) -> Result<ExitCode> {
             site.tunnel.clone()
         }
     };
-    if matches!(&wish.job, Job::Matrix(plan) if plan.requests || plan.visits) {
+    if matches!(&wish.job, Job::Matrix(plan) if plan.requests || plan.visits || plan.paths) {
         build_load(&site)?;
     }
     let program = optimized(&site)?;
@@ -132,6 +134,9 @@ fn inside(wish: &Wish, binary: &Path) -> Result<ExitCode> {
         }
         Job::Matrix(plan) if plan.visits => {
             visits::run_all(&Site::here()?, &wish.path, plan, binary)
+        }
+        Job::Matrix(plan) if plan.paths => {
+            two_paths::run_all(&Site::here()?, &wish.path, plan, binary)
         }
         Job::Matrix(plan) => matrix::run(&Site::here()?, &wish.path, plan, binary),
     }

@@ -46,22 +46,49 @@ pub(super) struct Report {
     pub(super) load: f64,
 }
 
+/// The offset of the last but one byte of the destination address in a packet of IPv4 (RFC 791,
+/// section 3.1). The byte is the number of the path.
+const PATH_AT: usize = VIRTIO_NET_HDR_LEN + 18;
+
 /// A running wire; it ends when dropped.
 #[derive(Debug)]
 pub(super) struct Wire {
     end: Arc<AtomicBool>,
+    /// For each path: packets are lost, in both directions.
+    cut: Arc<[AtomicBool]>,
     thread: Option<JoinHandle<Result<Report>>>,
 }
 
 impl Wire {
     /// Joins the ends by a path with this weather in both directions.
     pub(super) fn start(ends: &Ends, weather: Weather, mtu: u16, seed: u64) -> Result<Self> {
+        Self::with_paths(ends, vec![weather], mtu, seed)
+    }
+
+    /// Joins the ends by a path with each of these weathers in both directions. The packets between
+    /// the nth addresses of the ends travel over the nth path.
+    pub(super) fn with_paths(
+        ends: &Ends,
+        weathers: Vec<Weather>,
+        mtu: u16,
+        seed: u64,
+    ) -> Result<Self> {
         let end = Arc::new(AtomicBool::new(false));
+        let cut: Arc<[_]> = weathers.iter().map(|_| AtomicBool::new(false)).collect();
         let (devices, ended) = (Arc::clone(&ends.devices), Arc::clone(&end));
+        let cuts = Arc::clone(&cut);
         let thread = std::thread::Builder::new()
             .name("wire".to_owned())
-            .spawn(move || carry(&devices, weather, mtu.into(), seed, &ended))?;
-        Ok(Self { end, thread: Some(thread) })
+            .spawn(move || carry(&devices, &weathers, mtu.into(), seed, (&ended, &cuts)))?;
+        Ok(Self { end, cut, thread: Some(thread) })
+    }
+
+    /// From now on, the packets of this path are lost, or get through again. Packets on their way
+    /// arrive.
+    pub(super) fn cut(&self, path: usize, is_cut: bool) {
+        if let Some(cut) = self.cut.get(path) {
+            cut.store(is_cut, Ordering::Relaxed);
+        }
     }
 
     /// Cuts the wire. Packets on their way are lost.
@@ -84,10 +111,10 @@ impl Drop for Wire {
 
 fn carry(
     devices: &[Device; 2],
-    weather: Weather,
+    weathers: &[Weather],
     mtu: usize,
     seed: u64,
-    end: &AtomicBool,
+    (end, cut): (&AtomicBool, &[AtomicBool]),
 ) -> Result<Report> {
     hurry();
     let [left, right] = [&devices[0].0, &devices[1].0];
@@ -96,18 +123,19 @@ fn carry(
         // Drop the packets that were sent before the wire was there.
         while cutter.read(device)? != Read::Nothing {}
     }
-    let mut ways = [
-        Way::new(left, right, Datagrams::new(weather, seed)),
-        Way::new(right, left, Datagrams::new(weather, seed.wrapping_add(1))),
-    ];
+    let lines = |way: u64| -> Vec<_> {
+        let seeds = (seed.wrapping_add(way)..).step_by(2);
+        weathers.iter().zip(seeds).map(|(weather, seed)| Datagrams::new(*weather, seed)).collect()
+    };
+    let mut ways = [Way::new(left, right, lines(0)), Way::new(right, left, lines(1))];
     let mut report = Report::default();
     let (start, busy) = (Instant::now(), cpu_time());
     while !end.load(Ordering::Relaxed) {
         for way in &mut ways {
             way.deliver(&mut report)?;
-            way.take(&mut cutter, &mut report)?;
+            way.take(&mut cutter, &mut report, cut)?;
         }
-        let next = ways.iter().filter_map(|way| way.line.next_arrival()).min();
+        let next = ways.iter().filter_map(Way::next_arrival).min();
         let wait = next.map_or(IDLE, |at| at.saturating_duration_since(Instant::now()));
         let wait = wait.clamp(GRAIN, IDLE);
         let timeout = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
@@ -117,7 +145,7 @@ fn carry(
             Err(error) => return Err(error).context("waiting for packets"),
         }
     }
-    report.ways = [ways[0].line.counts(), ways[1].line.counts()];
+    report.ways = ways.map(|way| way.counts());
     report.load = (cpu_time() - busy).as_secs_f64() / start.elapsed().as_secs_f64();
     Ok(report)
 }
@@ -145,14 +173,30 @@ type Packet = Vec<u8>;
 struct Way<'a> {
     from: &'a SyncDevice,
     to: &'a SyncDevice,
-    line: Datagrams<Packet>,
+    /// For each path.
+    lines: Vec<Datagrams<Packet>>,
     batch: Vec<Packet>,
     joiner: GROTable,
 }
 
 impl<'a> Way<'a> {
-    fn new(from: &'a SyncDevice, to: &'a SyncDevice, line: Datagrams<Packet>) -> Self {
-        Self { from, to, line, batch: Vec::new(), joiner: GROTable::default() }
+    fn new(from: &'a SyncDevice, to: &'a SyncDevice, lines: Vec<Datagrams<Packet>>) -> Self {
+        Self { from, to, lines, batch: Vec::new(), joiner: GROTable::default() }
+    }
+
+    fn next_arrival(&self) -> Option<Instant> {
+        self.lines.iter().filter_map(Datagrams::next_arrival).min()
+    }
+
+    /// The counts of all paths together.
+    fn counts(&self) -> Counts {
+        self.lines.iter().map(Datagrams::counts).fold(Counts::default(), |sum, one| Counts {
+            written: sum.written + one.written,
+            lost: sum.lost + one.lost,
+            dropped: sum.dropped + one.dropped,
+            arrived: sum.arrived + one.arrived,
+            arrived_bytes: sum.arrived_bytes + one.arrived_bytes,
+        })
     }
 
     /// Delivers all packets that have arrived.
@@ -160,12 +204,14 @@ impl<'a> Way<'a> {
         let now = Instant::now();
         loop {
             self.batch.clear();
-            while self.batch.len() < IDEAL_BATCH_SIZE
-                && let Some(at) = self.line.next_arrival()
-                && let Some(packet) = self.line.read(now)
-            {
-                report.lateness.add(now - at);
-                self.batch.push(packet);
+            for line in &mut self.lines {
+                while self.batch.len() < IDEAL_BATCH_SIZE
+                    && let Some(at) = line.next_arrival()
+                    && let Some(packet) = line.read(now)
+                {
+                    report.lateness.add(now - at);
+                    self.batch.push(packet);
+                }
             }
             if self.batch.is_empty() {
                 return Ok(());
@@ -178,7 +224,7 @@ impl<'a> Way<'a> {
     }
 
     /// Takes sent packets, at most as many as a turn allows.
-    fn take(&mut self, cutter: &mut Cutter, report: &mut Report) -> Result<()> {
+    fn take(&mut self, cutter: &mut Cutter, report: &mut Report, cut: &[AtomicBool]) -> Result<()> {
         for _ in 0..TURN {
             match cutter.read(self.from)? {
                 Read::Nothing => break,
@@ -187,7 +233,13 @@ impl<'a> Way<'a> {
                     let now = Instant::now();
                     for (packet, &size) in cutter.packets.iter().zip(&cutter.sizes).take(count) {
                         let whole = &packet[..VIRTIO_NET_HDR_LEN + size];
-                        self.line.write(now, size, || whole.to_vec());
+                        // A wire with one path carries whatever has another address.
+                        let path = whole.get(PATH_AT).copied().unwrap_or_default().into();
+                        let path = if path < self.lines.len() { path } else { 0 };
+                        let is_cut = cut.get(path).is_some_and(|cut| cut.load(Ordering::Relaxed));
+                        if let Some(line) = self.lines.get_mut(path).filter(|_| !is_cut) {
+                            line.write(now, size, || whole.to_vec());
+                        }
                     }
                 }
             }

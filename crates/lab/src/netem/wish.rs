@@ -9,6 +9,7 @@ use super::cell::MATRIX_RATE;
 use super::matrix::Plan;
 use super::path::Path;
 use super::shell::Shell;
+use super::two_paths;
 use xtask::options;
 
 /// The text for `cargo xtask help`.
@@ -30,6 +31,7 @@ pub(super) const OPTIONS: &str = "
   --requests              the latency of requests at fixed times instead of the rate of a stream
   --visits                the first byte of visitors of private and public services, and the time
                           until two clients have a direct path; --seconds: rounds
+  --paths                 a client with two paths of 50 Mbit/s: both at once, a lost path, a move
   --rtt MS,… --loss %,…   instead of 20,60,150,300 and 0,0.1,1,5,10,20
   --systems NAME,…        direct,tunnel-tcp,tunnel-tls; or tunnel-ws, tunnel-wss, tunnel-quic,
                           tunnel-kcp, tunnel-peer-direct, tunnel-peer-webrtc, kcptun
@@ -39,7 +41,7 @@ pub(super) const OPTIONS: &str = "
 ";
 
 /// The options without a value.
-const FLAGS: [&str; 4] = ["--quick", "--check", "--requests", "--visits"];
+const FLAGS: [&str; 5] = ["--quick", "--check", "--requests", "--visits", "--paths"];
 
 /// The parsed command line.
 #[derive(Debug)]
@@ -99,7 +101,9 @@ impl Wish {
         plan.check = flag("--check");
         plan.requests = flag("--requests");
         plan.visits = flag("--visits");
-        let mut path = Path { rate: Some(MATRIX_RATE), ..Path::default() };
+        plan.paths = flag("--paths");
+        let rate = if plan.paths { two_paths::RATE } else { MATRIX_RATE };
+        let mut path = Path { rate: Some(rate), ..Path::default() };
         let mut binary = None;
         let is_flag = |word: &String| FLAGS.contains(&word.as_str());
         let pairs = words.iter().filter(|word| !is_flag(word)).cloned();

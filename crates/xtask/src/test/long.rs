@@ -104,7 +104,9 @@ fn netem(site: &Site, _: Lengths) -> Result<Verdict> {
     let floors = ["netem", "--check", "--rtt", "60,100", "--loss", "0,1,5"];
     lab(site, &[&floors[..], &systems].concat())?;
     let visits = ["--rtt", "60", "--loss", "0", "--seconds", "20"];
-    lab(site, &[&["netem", "--visits", "--check"][..], &visits].concat())
+    lab(site, &[&["netem", "--visits", "--check"][..], &visits].concat())?;
+    let both = ["--systems", "tunnel-tls,tunnel-quic", "--seconds", "6"];
+    lab(site, &[&["netem", "--paths", "--check"][..], &both].concat())
 }
 
 fn kcp_speed(site: &Site, _: Lengths) -> Result<Verdict> {
