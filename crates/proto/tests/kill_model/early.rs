@@ -107,7 +107,8 @@ fn credit_for_bytes_that_are_still_to_be_repeated_is_no_contradiction() {
         pair.pump();
         pair.leave(Client, pair.carrier());
         pair.laned = laned;
-        pair.conditions = Conditions { rate: Some(1_000_000), queue: 4_000, ..Conditions::default() };
+        pair.conditions =
+            Conditions { rate: Some(1_000_000), queue: 4_000, ..Conditions::default() };
         let (number, preview) = pair.preview();
         while pair.deliver(Server) {}
         assert!(pair.attach_previewed(number, &preview));

@@ -17,25 +17,25 @@ use crate::harness::{
 const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 
 /// Two servers and the file of a client.
-struct Stage {
-    dir: tempfile::TempDir,
-    servers: [Server; 2],
+pub(crate) struct Stage {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) servers: [Server; 2],
     client: Option<Daemon>,
-    origin: Origin,
+    pub(crate) origin: Origin,
 }
 
 /// A server with one public port.
-struct Server {
+pub(crate) struct Server {
     name: &'static str,
     port: u16,
-    public: u16,
-    daemon: Daemon,
+    pub(crate) public: u16,
+    pub(crate) daemon: Daemon,
 }
 
 impl Stage {
     /// Starts the servers. The client's file gets `rest` behind its servers. `{0}` and `{1}` stand
     /// for the public ports of the servers, `{o}` for the port of the origin.
-    fn new(rest: &str) -> Self {
+    pub(crate) fn new(rest: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let origin = Origin::echo();
         let servers = ["fra", "nyc"].map(|name| {
@@ -81,16 +81,16 @@ impl Stage {
         fs::write(self.dir.path().join("client.yaml"), text).unwrap();
     }
 
-    fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         self.client = Some(daemon(self.dir.path(), "client", "client"));
     }
 
-    fn start_server(&mut self, n: usize) {
+    pub(crate) fn start_server(&mut self, n: usize) {
         self.servers[n].daemon = daemon(self.dir.path(), "server", self.servers[n].name);
         wait_listening(self.servers[n].port, SOON);
     }
 
-    fn command(&self, words: &[&str]) -> Output {
+    pub(crate) fn command(&self, words: &[&str]) -> Output {
         let socket = self.dir.path().join("client.sock");
         run(tunnel(words).arg("--control").arg(socket))
     }
@@ -101,7 +101,7 @@ impl Stage {
     }
 
     /// Waits until each server has this state: `up`, `standby` or `down`.
-    fn wait_states(&self, states: [&str; 2]) {
+    pub(crate) fn wait_states(&self, states: [&str; 2]) {
         wait(&format!("the states {states:?}"), LONG, || {
             let status = self.status()?;
             let sessions = status["sessions"].as_array()?.clone();
@@ -125,7 +125,7 @@ impl Stage {
         });
     }
 
-    fn echoes(&self, n: usize) -> bool {
+    pub(crate) fn echoes(&self, n: usize) -> bool {
         try_connect(self.servers[n].public).is_ok_and(|stream| echo(stream).is_some())
     }
 }
@@ -136,7 +136,7 @@ fn daemon(dir: &std::path::Path, role: &str, name: &str) -> Daemon {
     Daemon::start(name, dir, &mut command)
 }
 
-fn echo(mut stream: TcpStream) -> Option<TcpStream> {
+pub(crate) fn echo(mut stream: TcpStream) -> Option<TcpStream> {
     stream.set_read_timeout(Some(SOON)).ok()?;
     stream.write_all(b"?").ok()?;
     stream.read_exact(&mut [0]).ok()?;
@@ -144,7 +144,7 @@ fn echo(mut stream: TcpStream) -> Option<TcpStream> {
 }
 
 /// Ports differ where the servers run on one machine, so each service names its server.
-const EACH: &str = "services:\n\
+pub(crate) const EACH: &str = "services:\n\
     \x20 - { name: at-fra, target: 'tcp://127.0.0.1:{o}', public: '{0}', servers: fra }\n\
     \x20 - { name: at-nyc, target: 'tcp://127.0.0.1:{o}', public: '{1}', servers: nyc }\n";
 

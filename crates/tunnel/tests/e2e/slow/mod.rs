@@ -2,12 +2,14 @@
 //! xtask test slow` runs them.
 
 mod absent;
+mod carriers;
 mod limits;
 mod pages;
 mod paths;
 mod rates;
 mod rest;
 mod roaming;
+mod servers;
 mod systemd;
 mod upgrades;
 mod vanish;
