@@ -79,7 +79,9 @@ pub(super) fn register(link: &Link, shared: &ClientShared, uplink: &Uplink) {
         });
         specs.collect()
     };
-    let message = ControlMessage::Register(Register { generation, services, leaving });
+    let standby = !leaving && uplink.stands_by();
+    let register = Register { generation, services, leaving, standby };
+    let message = ControlMessage::Register(register);
     if !link.send_message(&message) {
         tracing::error!(
             "the services of this client do not fit one registration and none is published; publish \

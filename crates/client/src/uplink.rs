@@ -90,6 +90,12 @@ impl Uplink {
         self.is_in_charge.load(Ordering::Relaxed)
     }
 
+    /// Whether another server has the services of the client. A server that was removed does not
+    /// wait for them.
+    pub(super) fn stands_by(&self) -> bool {
+        !self.is_in_charge() && !self.is_removed.load(Ordering::SeqCst)
+    }
+
     /// The name of the server, or its host.
     pub(super) fn label(&self) -> Arc<String> {
         self.label.load_full()

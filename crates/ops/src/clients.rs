@@ -83,6 +83,10 @@ pub struct Client {
     pub state: Told<ClientState>,
     /// The number of links; 0: the client is disconnected.
     pub links: u64,
+    /// Whether the client stands by here: it is logged in, and another server of the client has
+    /// its services.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub standby: bool,
     /// The number of seconds since the last link lost its connection. Absent while any link has a
     /// connection.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -360,8 +364,10 @@ impl Client {
         let links = (self.links > 0).then(|| format!(", {}", term::count(self.links, "link")));
         let text =
             [Some(state.text().to_owned()), since, links].into_iter().flatten().collect::<String>();
+        let standby = (self.links > 0 && self.standby).then_some(", stands by");
         let hold = self.hold.map(|hold| format!(", on hold for {}", duration(hold.seconds)));
-        self.state = Told::because(state, text + &hold.unwrap_or_default());
+        let text = text + standby.unwrap_or_default() + &hold.unwrap_or_default();
+        self.state = Told::because(state, text);
         self
     }
 

@@ -234,6 +234,10 @@ fn the_greetings_of_the_document_are_those_of_the_code() {
     );
 }
 
+fn registration(generation: u64, services: Vec<ServiceSpec>) -> ControlMessage {
+    ControlMessage::Register(Register { generation, services, leaving: false, standby: false })
+}
+
 #[test]
 fn the_control_messages_of_the_document_are_those_of_the_code() {
     let name = |text| Name::new(text).unwrap();
@@ -243,21 +247,14 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         set(&mut terms);
         ServiceSpec { name, public: vec![public.to_owned()], terms }
     }
-    let register = ControlMessage::Register(Register {
-        generation: 7,
-        services: vec![service("ssh", "tcp://:10022", |_| {})],
-        leaving: false,
-    });
+    let register = registration(7, vec![service("ssh", "tcp://:10022", |_| {})]);
     let network = |ip: &str, prefix| [Network::new(ip.parse().unwrap(), prefix).unwrap()].into();
     let visitors = Visitors {
         allow_from: Some(network("192.0.2.0", 24)),
         deny_from: network("2001:db8::1", 128),
     };
-    let restricted = ControlMessage::Register(Register {
-        generation: 8,
-        services: vec![service("ssh", "tcp://:10022", |terms| terms.visitors = visitors)],
-        leaving: false,
-    });
+    let restricted =
+        registration(8, vec![service("ssh", "tcp://:10022", |terms| terms.visitors = visitors)]);
     let http = HttpOptions {
         basic_auth: vec!["ann:secret".to_owned()],
         host_rewrite: Some("localhost".to_owned()),
@@ -270,11 +267,8 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         path: Some("/api".to_owned()),
         ..HttpOptions::default()
     };
-    let named = ControlMessage::Register(Register {
-        generation: 9,
-        services: vec![service("web", "http://app.example.com", |terms| terms.http = http)],
-        leaving: false,
-    });
+    let named =
+        registration(9, vec![service("web", "http://app.example.com", |terms| terms.http = http)]);
     let taken = ServiceError { code: ServiceErrorCode::PortTaken, text: "taken".to_owned() };
     let registered = ControlMessage::Registered(Registered {
         generation: 7,
@@ -283,8 +277,10 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
             ServiceResult::whole(name("web"), Err(taken.clone())),
         ],
     });
-    let leaving =
-        ControlMessage::Register(Register { generation: 10, services: Vec::new(), leaving: true });
+    let flags = |generation, leaving, standby| {
+        ControlMessage::Register(Register { generation, leaving, standby, ..Register::default() })
+    };
+    let (leaving, standby) = (flags(10, true, false), flags(12, false, true));
     let partly = ControlMessage::Registered(Registered {
         generation: 8,
         results: vec![ServiceResult {
@@ -296,11 +292,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         terms.private = Some(["laptop", "office-*"].map(|text| text.parse().unwrap()).into());
     });
     private.public.clear();
-    let private = ControlMessage::Register(Register {
-        generation: 11,
-        services: vec![private],
-        leaving: false,
-    });
+    let private = registration(11, vec![private]);
     let signal = ControlMessage::Signal(Bytes::from_static(b"hello"));
     let invite = ControlMessage::Invite(Invite {
         request: 1,
@@ -340,13 +332,14 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
             ("control-registered", bytes(&registered)),
             ("control-restricted", bytes(&restricted)),
             ("control-signal", bytes(&signal)),
+            ("control-standby", bytes(&standby)),
             ("control-strained", bytes(&strained)),
             ("control-stun", bytes(&stun)),
         ],
     );
     let messages = [
         flow_close, flow_open, invite, invited, leaving, named, partly, private, register,
-        registered, restricted, signal, strained, stun,
+        registered, restricted, signal, standby, strained, stun,
     ];
     for (example, message) in examples("control-").into_values().zip(messages) {
         let mut decoder = ControlDecoder::new();

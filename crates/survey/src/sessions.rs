@@ -137,6 +137,7 @@ pub(super) fn bare(session: &Session, worker: usize) -> status::Session {
     let mut summary = status::Session {
         peer: session.name.clone(),
         private: session.is_of_peer(),
+        standby: session.is_standby(),
         state: state.into(),
         ..status::Session::default()
     };

@@ -5,7 +5,7 @@ import { h } from "../vendor/preact.js";
 import { useEffect, useState } from "../vendor/hooks.js";
 import { call, get, segment } from "../api.js";
 import { go, older, open, toast } from "../store.js";
-import { Card, Empty, Facts, Head, State, tone, useOrder } from "../parts/bits.js";
+import { Card, Empty, Facts, Head, State, standing, tone, useOrder } from "../parts/bits.js";
 import { counts, loss } from "../parts/carriers.js";
 import { ago, bytes, millis, number, rate, span } from "../parts/format.js";
 import { Plot } from "../parts/plot.js";
@@ -63,7 +63,7 @@ export function ClientPage({ s, of }) {
     server && row.from === "enrolled" && h("button", { key: "revoke", type: "button", class: "danger", onClick: revoke }, t("client.revoke")),
   ];
   return h("div", { class: "stack" },
-    h(Head, { title: of, end }, h("p", { class: "row" }, h(State, { word: row.state, text }), tone(row.state) !== "good" && text !== row.state && text !== t(`state.${row.state}`) && h("span", null, text), row.hold && h(State, { word: "held" }))),
+    h(Head, { title: of, end }, h("p", { class: "row" }, h(State, { word: standing(row), text }), tone(row.state) !== "good" && text !== row.state && text !== t(`state.${row.state}`) && h("span", null, text), row.hold && h(State, { word: "held" }))),
     row.refused && h("p", { class: "note-line bad" }, t("needs.refused", { reason: row.refused.reason, address: row.refused.address, ago: ago(row.refused.seconds_ago + since) })),
     h(Plot, { of: `client:${of}`, epoch: s.epoch, now: { unix_millis: s.clients.unix_millis, in: row.in_bytes_per_second, out: row.out_bytes_per_second } }),
     h("div", { class: "pair" },

@@ -4,7 +4,7 @@
 import { h } from "../vendor/preact.js";
 import { useState } from "../vendor/hooks.js";
 import { go, older, open } from "../store.js";
-import { Card, Empty, Head, State } from "../parts/bits.js";
+import { Card, Empty, Head, State, standing } from "../parts/bits.js";
 import { ago, millis, number, rate, span } from "../parts/format.js";
 import { Icon } from "../parts/icon.js";
 import { loss, quickest, transports } from "../parts/carriers.js";
@@ -32,7 +32,7 @@ export function Clients({ s }) {
   const columns = [
     { key: "name", name: t("col.name"), all: true, bare: true, by: (/** @type {any} */ c) => c.name,
       show: (/** @type {any} */ c) => [h("a", { href: href(c.name) }, h("b", null, c.name)), h("span", { class: "sub" }, since(c))] },
-    { key: "state", name: t("col.state"), by: (/** @type {any} */ c) => c.state, show: (/** @type {any} */ c) => h(State, { word: c.state, text: c.state_text }) },
+    { key: "state", name: t("col.state"), by: standing, show: (/** @type {any} */ c) => h(State, { word: standing(c), text: c.state_text }) },
     { key: "over", name: t("col.over"), by: transports, show: (/** @type {any} */ c) => transports(c) || "–" },
     { key: "links", name: t("col.links"), num: true, by: (/** @type {any} */ c) => c.links, show: (/** @type {any} */ c) => number(c.links ?? 0) },
     { key: "rtt", name: t("col.rtt"), num: true, by: quickest, show: (/** @type {any} */ c) => millis(quickest(c)) },
@@ -46,7 +46,7 @@ export function Clients({ s }) {
     h(Head, { title: title("clients", s.totals), end: [h(Filter, { key: "filter", value: filter, onChange: setFilter, label: t("filter") }), enrol] }),
     h(Card, { body: false }, s.clients && h(Table, {
       label: title("clients", s.totals), columns, rows: list, total: s.clients.total, filter, id: (c) => c.name, sort: ["name", 1],
-      text: (c) => [c.name, c.state, t(`state.${c.state}`), c.address, transports(c)].join(" "),
+      text: (c) => [c.name, c.state, t(`state.${standing(c)}`), c.address, transports(c)].join(" "),
       onRow: (c) => go(href(c.name)),
       none: h(Empty, { icon: "clients", title: t("clients.none") }, h("p", null, t("clients.none.text")), enrol),
     })));

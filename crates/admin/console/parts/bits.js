@@ -10,7 +10,7 @@ import { t } from "./text.js";
 
 /** How good each word of a state is. @type {Record<string, string>} */
 const TONES = {
-  running: "good", up: "good", connected: "good", published: "good", direct: "good", valid: "good",
+  running: "good", up: "good", in_charge: "good", standby: "good", connected: "good", published: "good", direct: "good", valid: "good",
   draining: "warn", connecting: "warn", stalled: "warn", going_away: "warn", waiting: "warn", returning: "warn",
   superseded: "warn", held: "warn", relayed: "good", away: "warn",
   unreachable: "bad", refused: "bad", denied: "bad", target_down: "bad", down: "bad", expired: "bad", failed: "bad",
@@ -19,6 +19,9 @@ const TONES = {
 /** A state in colour and in words. @param {{ word: string, text?: string }} props */
 export const State = ({ word, text }) =>
   h("span", { class: `state ${TONES[word] ?? ""}`, title: text && text !== word ? text : undefined }, t(`state.${word}`));
+
+/** The state of a client or server: what it is for, where it is there. @param {any} row */
+export const standing = (row) => tone(row.state) === "good" && (row.charge || row.standby && "standby") || row.state;
 
 /** @param {string} word */
 export const tone = (word) => TONES[word] ?? "";

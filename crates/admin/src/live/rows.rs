@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::board::{Board, Known, Owner, Place, Row};
+use super::board::{Board, Known, Owner, Place, Row, ServerDuty};
 use super::row_log::Since;
 use super::{Bytes, Rate};
 
@@ -96,6 +96,8 @@ enum Side<'a> {
         #[serde(flatten)]
         state: Cow<'a, Told<SessionState>>,
         links: usize,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        charge: Option<ServerDuty>,
     },
 }
 
@@ -227,8 +229,11 @@ impl Board {
             Some(clients) => Side::Client(Box::new(clients.get(name)?.now())),
             None => {
                 let (name, _) = self.peers.get_key_value(name)?;
-                let state = sessions().last().map(|newest| Cow::Borrowed(&newest.state));
-                Side::Server { name, state: state.unwrap_or_default(), links: links().count() }
+                let newest = sessions().last();
+                let state = newest.map(|newest| Cow::Borrowed(&newest.state));
+                let charge = newest.and_then(|newest| newest.charge);
+                let (state, links) = (state.unwrap_or_default(), links().count());
+                Side::Server { name, state, links, charge }
             }
         };
         let (mut services, mut bytes, mut rate): (_, Bytes, Rate) = (0, (0, 0), (0.0, 0.0));

@@ -27,7 +27,7 @@ async fn converse(server: &Server, client: &Client, script: Script) {
     let link = client.live().await;
     let far = server.owner();
     let before = far.messages.borrow().len();
-    let register = Register { generation: 1, services: Vec::new(), leaving: false };
+    let register = Register { generation: 1, services: Vec::new(), leaving: false, standby: false };
     assert!(link.send_message(&ControlMessage::Register(register)));
     let asked = open(&link, "asked", Appetite::SOME);
     let asking = async {

@@ -84,8 +84,12 @@ fn a_registration_and_its_answer_cross_on_the_control_stream() {
                 terms: ServiceTerms::default(),
             })
             .collect();
-        let register =
-            ControlMessage::Register(Register { generation: 3, services, leaving: false });
+        let register = ControlMessage::Register(Register {
+            generation: 3,
+            services,
+            leaving: false,
+            standby: false,
+        });
         assert!(client.live().await.send_message(&register));
         let owner = server.owner();
         until("the registration", || !owner.messages.borrow().is_empty()).await;

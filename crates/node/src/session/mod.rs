@@ -78,6 +78,8 @@ pub struct Session {
     displaced: AtomicBool,
     /// Whether another process of the client is connected beside this one.
     beside: AtomicBool,
+    /// Whether another server of the client has the services, according to the client.
+    standby: AtomicBool,
     /// Whether the client is on hold: if others share its addresses, it gets no visitors.
     on_hold: AtomicBool,
     /// The UDP ports whose visitors the session serves. A port that now belongs to another session
@@ -174,6 +176,7 @@ impl Session {
             is_here: false,
             displaced: AtomicBool::new(false),
             beside: AtomicBool::new(false),
+            standby: AtomicBool::new(false),
             on_hold: AtomicBool::new(false),
             ports: Mutex::default(),
             paths: of_peer.map(PathNotes::counting).unwrap_or_default(),
@@ -215,6 +218,16 @@ impl Session {
     /// Whether another process of the client is connected beside this one.
     pub fn stands_beside(&self) -> bool {
         self.beside.load(Ordering::Relaxed)
+    }
+
+    /// Records whether another server of the client has the services.
+    pub fn set_standby(&self, standby: bool) {
+        self.standby.store(standby, Ordering::Relaxed);
+    }
+
+    /// Whether another server of the client has the services.
+    pub fn is_standby(&self) -> bool {
+        self.standby.load(Ordering::Relaxed)
     }
 
     /// Whether the client is on hold.

@@ -21,8 +21,8 @@ printed! {
         /// Whether the other side is a client, over a private service.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         pub private: bool,
-        /// Whether the server stands by: the client is logged in, and another server has the
-        /// services.
+        /// Whether the server stands by, on a client and on the server itself: the client is logged
+        /// in, and another server has the services.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         pub standby: bool,
         /// Why the server has the services of the client, or why it stands by. Empty where the

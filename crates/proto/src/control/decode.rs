@@ -144,8 +144,8 @@ impl ControlDecoder {
 fn decode_message(kind: u8, body: &[u8]) -> Result<ControlMessage, ControlError> {
     match kind {
         message::REGISTER => {
-            let (generation, services, leaving) = decode_set(body, decode_spec)?;
-            Ok(ControlMessage::Register(Register { generation, services, leaving }))
+            let (generation, services, Flags { leaving, standby }) = decode_set(body, decode_spec)?;
+            Ok(ControlMessage::Register(Register { generation, services, leaving, standby }))
         }
         message::REGISTERED => {
             let (generation, results, _) = decode_set(body, decode_result)?;
@@ -204,12 +204,19 @@ fn decode_flow_close(body: &[u8]) -> Result<FlowClose, ControlError> {
     Ok(FlowClose { flow, code: ResetCode::from_raw(body.u16()?) })
 }
 
+/// The flags of a set of services. An answer has none.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flags {
+    leaving: bool,
+    standby: bool,
+}
+
 fn decode_set<T>(
     body: &[u8],
     decode: fn(Reader<'_>) -> Result<T, ControlError>,
-) -> Result<(u64, Vec<T>, bool), ControlError> {
+) -> Result<(u64, Vec<T>, Flags), ControlError> {
     let mut body = Reader::new(body);
-    let (mut generation, mut leaving) = (None, None);
+    let (mut generation, mut leaving, mut standby) = (None, None, None);
     let mut entries = Vec::new();
     while let Some((kind, mut value)) = body.tlv()? {
         match kind {
@@ -218,6 +225,7 @@ fn decode_set<T>(
                 value.finish()?;
             }
             field::LEAVING => once(&mut leaving, value.u8()? & 1 != 0)?,
+            field::STANDBY => once(&mut standby, value.u8()? & 1 != 0)?,
             field::SERVICE if entries.len() == SERVICES_MAX => {
                 return Err(ControlError::Malformed("too many services"));
             }
@@ -226,7 +234,8 @@ fn decode_set<T>(
         }
     }
     let generation = generation.ok_or(ControlError::Malformed("no generation"))?;
-    Ok((generation, entries, leaving.unwrap_or(false)))
+    let flags = Flags { leaving: leaving.unwrap_or(false), standby: standby.unwrap_or(false) };
+    Ok((generation, entries, flags))
 }
 
 fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {

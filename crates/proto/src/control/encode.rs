@@ -91,6 +91,9 @@ impl ControlMessage {
                 if register.leaving {
                     put_tlv(out, field::LEAVING, |out| out.put_u8(1));
                 }
+                if register.standby {
+                    put_tlv(out, field::STANDBY, |out| out.put_u8(1));
+                }
             }),
             Self::Registered(registered) => put_tlv(&mut out, message::REGISTERED, |out| {
                 put_tlv(out, field::GENERATION, |out| out.put_u64(registered.generation));
@@ -223,9 +226,10 @@ impl ControlMessage {
             .sum();
         let own: usize = match self.listing() {
             Listing::Asked(register) => {
-                let leaving = if register.leaving { tlv(1) } else { 0 };
+                let flags = [register.leaving, register.standby];
+                let flags = flags.map(|is_set| if is_set { tlv(1) } else { 0 });
                 let terms = register.services.iter().map(|spec| spec.terms.encoded_len());
-                leaving + terms.sum::<usize>()
+                flags.iter().sum::<usize>() + terms.sum::<usize>()
             }
             Listing::Answered(registered) => {
                 let refused = registered.results.iter().flat_map(|result| &result.refused);

@@ -28,6 +28,7 @@ pub(super) mod field {
     pub(in crate::control) const RATE: u8 = 1;
     pub(in crate::control) const PORTS: u8 = 1;
     pub(in crate::control) const LEAVING: u8 = 60;
+    pub(in crate::control) const STANDBY: u8 = 61;
 }
 
 /// TLV kinds of an invitation and its answer.
@@ -129,6 +130,9 @@ pub struct Register {
     /// The client stops and may return: the server remembers its names. An older client does not
     /// send this.
     pub leaving: bool,
+    /// The server stands by: another server of the client has the services. Only the server's
+    /// reports use it. An older client does not send this, and an older server skips it.
+    pub standby: bool,
 }
 
 /// A service that a client publishes.

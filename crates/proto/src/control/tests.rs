@@ -111,7 +111,12 @@ fn patterns(list: &[&str]) -> Arc<[NamePattern]> {
 }
 
 fn register(services: Vec<ServiceSpec>) -> ControlMessage {
-    ControlMessage::Register(Register { generation: 7, services, leaving: false })
+    ControlMessage::Register(Register { generation: 7, services, leaving: false, standby: false })
+}
+
+/// A registration without services.
+fn empty(generation: u64, leaving: bool, standby: bool) -> ControlMessage {
+    ControlMessage::Register(Register { generation, leaving, standby, ..Register::default() })
 }
 
 fn refused(address: &str, error: &ServiceError) -> RefusedAddress {
@@ -122,7 +127,8 @@ fn examples() -> Vec<ControlMessage> {
     let error = ServiceError { code: ServiceErrorCode::PortTaken, text: "port 22".to_owned() };
     vec![
         register(vec![]),
-        ControlMessage::Register(Register { generation: 9, services: vec![], leaving: true }),
+        empty(9, true, false),
+        empty(10, false, true),
         register(vec![
             spec("ssh"),
             ServiceSpec { public: vec![], ..spec("a") },
@@ -259,7 +265,7 @@ fn unknown_fields_are_skipped_and_absent_ones_have_defaults() {
             text(out, service::NAME, b"ssh");
         });
     });
-    let empty = Register { generation: 1, services: vec![], leaving: false };
+    let empty = Register { generation: 1, services: vec![], leaving: false, standby: false };
     let expected =
         Register { services: vec![ServiceSpec { public: vec![], ..spec("ssh") }], ..empty };
     assert_eq!(one(&message), Ok(Some(ControlMessage::Register(expected))));

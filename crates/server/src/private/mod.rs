@@ -241,7 +241,12 @@ mod tests {
             let terms = proto::control::ServiceTerms { private, ..Default::default() };
             ServiceSpec { name: Name::new(name).unwrap(), public: Vec::new(), terms }
         };
-        Register { generation: 1, services: services.iter().map(spec).collect(), leaving }
+        Register {
+            generation: 1,
+            services: services.iter().map(spec).collect(),
+            leaving,
+            standby: false,
+        }
     }
 
     #[test]

@@ -134,9 +134,9 @@ impl Registry {
 
     fn listed(&self, known: &KnownClient) -> clients::Client {
         let KnownClient { name, from, client } = known;
-        let (links, stalled) = {
+        let (links, stalled, standby) = {
             let sessions = self.sessions();
-            (sessions.count(name), sessions.stalled(name))
+            (sessions.count(name), sessions.stalled(name), sessions.stands_by(name))
         };
         let seen = self.sightings.of(name);
         let (links, now) = (u64::try_from(links).unwrap_or(u64::MAX), Instant::now());
@@ -150,6 +150,7 @@ impl Registry {
             name: name.clone(),
             from: *from,
             links,
+            standby,
             stalled_seconds: stalled.map(|time| time.as_secs()),
             away_seconds: seen.left.filter(|_| links == 0).map(ago),
             address: seen.address.map(term::address),

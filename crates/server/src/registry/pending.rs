@@ -192,7 +192,7 @@ mod tests {
             public: (0..addresses).map(|n| format!("http://n{n}.example")).collect(),
             terms: ServiceTerms::default(),
         };
-        Register { generation, services: vec![spec], leaving: false }
+        Register { generation, services: vec![spec], leaving: false, standby: false }
     }
 
     #[test]

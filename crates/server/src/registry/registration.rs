@@ -86,6 +86,8 @@ impl Registry {
         let client = self.shared.clients.find(&session.name)?;
         let waiting = self.pending.take(session.id)?;
         self.pending.spend(&session.name, &waiting.register);
+        let Register { services, standby, .. } = &waiting.register;
+        session.set_standby(*standby && services.is_empty());
         let mut results = Vec::new();
         if turn.gives_up(session, &waiting.register) {
             // Another process that requests the address takes it over before it closes.

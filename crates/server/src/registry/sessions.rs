@@ -191,11 +191,20 @@ impl Sessions {
         stalled?.into_iter().min()
     }
 
-    /// The number of links of a client, and whether one of them is live.
-    pub(super) fn glance(&self, name: &str) -> (usize, bool) {
-        let Some(of) = self.clients.get(name) else { return (0, false) };
+    /// Whether another server has the services of a client, according to each of its processes
+    /// that is in force.
+    pub(super) fn stands_by(&self, name: &str) -> bool {
+        let all = self.in_force(name);
+        !all.is_empty() && all.iter().all(|session| session.is_standby())
+    }
+
+    /// The number of links of a client, whether one of them is live, and whether the client stands
+    /// by.
+    pub(super) fn glance(&self, name: &str) -> (usize, bool, bool) {
+        let Some(of) = self.clients.get(name) else { return (0, false, false) };
         let links = of.processes.values().map(|process| process.links.len()).sum();
-        (links, of.processes.values().any(|process| process.session.live() > 0))
+        let is_live = of.processes.values().any(|process| process.session.live() > 0);
+        (links, is_live, self.stands_by(name))
     }
 
     /// Whether a client has a link.

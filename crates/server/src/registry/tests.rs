@@ -240,7 +240,7 @@ fn register(generation: u64) -> Register {
         public: vec![format!("tcp://:{}", free.port())],
         terms: ServiceTerms::default(),
     };
-    Register { generation, services: vec![spec], leaving: false }
+    Register { generation, services: vec![spec], leaving: false, standby: false }
 }
 
 /// Registers over the link with this serial.
@@ -249,6 +249,33 @@ async fn apply(registry: &Registry, serial: u64, register: Register) -> Option<R
     assert!(registry.offer(serial, register, &Lease::new(ProcessBudget::new(1 << 20))));
     let (session, turn) = registry.turn(serial).await.unwrap();
     registry.register(&session, turn, generation).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_stands_by_is_listed_so_until_it_registers_services() {
+    let server = server(&Arc::default()).await;
+    let registry = server.registry();
+    log_in(&mut registry.sessions(), &greeting().by("told", 1, true), 1).unwrap();
+    let listed = || registry.client("told").unwrap().client;
+    assert!(!listed().standby, "it has not registered yet");
+    let none = |generation, standby| Register {
+        generation,
+        services: Vec::new(),
+        leaving: false,
+        standby,
+    };
+    apply(registry, 1, none(1, true)).await.unwrap();
+    assert!(listed().standby && listed().state.to_string().ends_with(", 1 link, stands by"));
+    let (_, notes) = registry.changed_clients(None);
+    apply(registry, 1, register(2)).await.unwrap();
+    assert!(!listed().standby && listed().state.to_string().ends_with(", 1 link"));
+    let (changes, notes) = registry.changed_clients(Some(notes));
+    assert_eq!(changes.list.len(), 1, "a page of the console is told");
+    // A client of an older version says nothing.
+    apply(registry, 1, none(3, false)).await.unwrap();
+    assert!(!listed().standby);
+    assert!(registry.changed_clients(Some(notes)).0.list.is_empty());
+    server.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

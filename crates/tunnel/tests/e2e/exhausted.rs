@@ -293,6 +293,7 @@ fn a_client_that_publishes_all_ports_leaves_descriptors_to_visitors_and_log_ins(
             generation: 1,
             services: (0..500).map(service).collect(),
             leaving: false,
+            standby: false,
         });
         really(async {
             let mut peer = log_in(&running, "greedy", &token).await;

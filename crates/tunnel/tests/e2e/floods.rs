@@ -244,8 +244,12 @@ fn registrations_without_end_fill_no_log() {
                     public: vec!["tcp://:22".to_owned()],
                     terms: ServiceTerms::default(),
                 });
-                let register =
-                    Register { generation, services: services.collect(), leaving: false };
+                let register = Register {
+                    generation,
+                    services: services.collect(),
+                    leaving: false,
+                    standby: false,
+                };
                 peer.tell(&ControlMessage::Register(register)).await;
             }
             // An answer to the last one, at least.
@@ -284,7 +288,12 @@ fn names_that_come_and_go_without_end_fill_no_log_and_what_is_left_out_is_counte
                 public: vec![format!("http://g{generation}-{n}.example")],
                 terms: ServiceTerms::default(),
             });
-            let register = Register { generation, services: services.collect(), leaving: false };
+            let register = Register {
+                generation,
+                services: services.collect(),
+                leaving: false,
+                standby: false,
+            };
             peer.tell(&ControlMessage::Register(register)).await;
             // The next registration takes the place of one that waits.
             let start = Instant::now();

@@ -19,7 +19,8 @@ fn registration() -> Vec<u8> {
         public: vec![format!("tcp://{placeholder}")],
         terms: ServiceTerms::default(),
     };
-    let register = Register { generation: 1, services: vec![service], leaving: false };
+    let register =
+        Register { generation: 1, services: vec![service], leaving: false, standby: false };
     let message = ControlMessage::Register(register).encode().unwrap().to_vec();
     let at = message.windows(FORGED.len()).position(|part| part == placeholder.as_bytes()).unwrap();
     [&message[..at], FORGED.as_bytes(), &message[at + FORGED.len()..]].concat()

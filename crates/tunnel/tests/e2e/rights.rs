@@ -225,7 +225,12 @@ fn a_host_is_published_by_a_client_that_may_have_it_and_by_no_other() {
         terms: ServiceTerms::default(),
     };
     let services = asked.map(service).to_vec();
-    let register = ControlMessage::Register(Register { generation: 1, services, leaving: false });
+    let register = ControlMessage::Register(Register {
+        generation: 1,
+        services,
+        leaving: false,
+        standby: false,
+    });
     really(async {
         let mut peer = log_in(&running, "web", &token).await;
         peer.tell(&register).await;

@@ -125,6 +125,19 @@ impl Stage {
         });
     }
 
+    /// Waits until `tunnel clients` of a server says whether the client stands by there.
+    fn wait_known(&self, n: usize, stands_by: bool) {
+        let socket = self.dir.path().join(format!("{}.sock", self.servers[n].name));
+        wait(&format!("server {n} to know that it stands by: {stands_by}"), LONG, || {
+            let output = run(tunnel(&["clients", "--json"]).arg("--control").arg(&socket));
+            let clients: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+            let home = &clients["list"][0];
+            let is_told = home["state_text"].as_str()?.ends_with(", stands by");
+            let is_so = (home["standby"] == true, is_told) == (stands_by, stands_by);
+            (is_so && home["state"] == "connected").then_some(())
+        });
+    }
+
     pub(crate) fn echoes(&self, n: usize) -> bool {
         try_connect(self.servers[n].public).is_ok_and(|stream| echo(stream).is_some())
     }
@@ -178,6 +191,8 @@ fn the_next_server_takes_over_within_a_second_and_the_first_stands_by_afterwards
     stage.wait_states(["up", "standby"]);
     assert!(stage.echoes(0));
     assert!(try_connect(stage.servers[1].public).is_err(), "a server that stands by has no port");
+    stage.wait_known(0, false);
+    stage.wait_known(1, true);
     stage.servers[0].daemon.kill();
     let start = Instant::now();
     wait("the other server", LONG, || stage.echoes(1).then_some(()));
@@ -188,6 +203,8 @@ fn the_next_server_takes_over_within_a_second_and_the_first_stands_by_afterwards
     stage.start_server(0);
     stage.wait_states(["standby", "up"]);
     assert!(stage.echoes(1));
+    stage.wait_known(0, true);
+    stage.wait_known(1, false);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use ops::StatusDelta;
 use ops::clients::Client;
 use ops::status::{Link, Service, Session, SessionState, Status, Told};
+use serde::Serialize;
 use tokio::time::Instant;
 
 use super::history::{Bytes, Rate, Sum, rate};
@@ -57,9 +58,32 @@ impl Row {
 pub(super) struct Group {
     pub(super) peer: String,
     pub(super) private: bool,
+    /// Of a client's servers of which one is in charge: whether this server is.
+    pub(super) charge: Option<ServerDuty>,
     pub(super) state: Told<SessionState>,
     pub(super) links: Vec<Link>,
     pub(super) rows: Vec<Row>,
+}
+
+/// The part of a server in the services of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ServerDuty {
+    /// The server has the services.
+    InCharge,
+    /// Another server has the services.
+    Standby,
+}
+
+impl ServerDuty {
+    /// `None`: every server has the services.
+    const fn of(session: &Session) -> Option<Self> {
+        match (session.standby, session.why.is_empty()) {
+            (true, _) => Some(Self::Standby),
+            (false, false) => Some(Self::InCharge),
+            (false, true) => None,
+        }
+    }
 }
 
 /// A client of a server.
@@ -145,6 +169,7 @@ impl Board {
     }
 
     fn put(&mut self, owner: Owner, session: Session, now: Instant) {
+        let charge = ServerDuty::of(&session);
         let Session { peer, private, state, links, services, forwards, .. } = session;
         let kinds = match owner {
             Owner::Session(_) => ["service", "forward"],
@@ -156,7 +181,7 @@ impl Board {
         let changed = self.revision;
         let row = |(kind, service)| Row { kind, service, rate: (0.0, 0.0), at: now, changed };
         let rows = services.chain(forwards).map(row).collect();
-        let mut group = Group { peer, private, state, links, rows };
+        let mut group = Group { peer, private, charge, state, links, rows };
         let old = self.groups.remove(&owner).unwrap_or_default();
         let mut are_same = group.rows.len() == old.rows.len();
         self.services_moved |= !are_same;
@@ -184,7 +209,8 @@ impl Board {
             }
             let peer = self.peers.entry(group.peer.clone()).or_default();
             self.clients_moved |= peer.sessions.insert(id);
-            if !are_same || old.state != group.state || old.links != group.links {
+            let is_same = old.state == group.state && old.charge == group.charge;
+            if !are_same || !is_same || old.links != group.links {
                 self.touch(&group.peer);
             }
         }

@@ -89,6 +89,39 @@ async fn second(board: &mut Board, delta: StatusDelta) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_of_a_client_is_in_charge_or_stands_by() {
+    let mut board = Board::default();
+    let server = |name: &str, standby, why: &str| Session {
+        standby,
+        why: why.into(),
+        ..session(name, Vec::new())
+    };
+    let of_client =
+        |sessions, whole| StatusDelta { whole, sessions, clients: None, ..StatusDelta::default() };
+    let begin = vec![
+        (1, server("fra", false, "the first server that answers")),
+        (2, server("nyc", true, "server fra has the services")),
+    ];
+    second(&mut board, of_client(begin, true)).await;
+    let mut reader = Reader::default();
+    reader.clients(&board);
+    let charges = |reader: &Reader| ["fra", "nyc"].map(|name| reader.rows[name]["charge"].clone());
+    assert_eq!(charges(&reader), [json!("in_charge"), json!("standby")]);
+    let taken = vec![
+        (1, server("fra", true, "server nyc has the services")),
+        (2, server("nyc", false, "server fra is silent")),
+    ];
+    second(&mut board, of_client(taken, false)).await;
+    assert_eq!(reader.clients(&board), ["fra", "nyc"], "the rows have changed");
+    assert_eq!(charges(&reader), [json!("standby"), json!("in_charge")]);
+    // With `use: all` a server has no part to tell.
+    let all = vec![(1, server("fra", false, "")), (2, server("nyc", false, ""))];
+    second(&mut board, of_client(all, true)).await;
+    reader.clients(&board);
+    assert_eq!(charges(&reader), [Value::Null, Value::Null]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn lines_have_the_rows_that_came_changed_and_went() {
     let mut board = Board::default();
     let (mut services, mut clients, mut late) =

@@ -54,7 +54,12 @@ fn register(generation: u64, ports: &[u16]) -> Register {
         public: vec![format!("tcp://127.0.0.1:{port}")],
         terms: ServiceTerms { resume: false, ..ServiceTerms::default() },
     };
-    Register { generation, services: ports.iter().enumerate().map(spec).collect(), leaving: false }
+    Register {
+        generation,
+        services: ports.iter().enumerate().map(spec).collect(),
+        leaving: false,
+        standby: false,
+    }
 }
 
 fn free_port() -> u16 {
@@ -570,7 +575,7 @@ async fn a_name_is_known_after_its_client_left_unless_it_is_withdrawn_or_meant_t
     let home = Session::new("home", 1);
     rig.apply(&home, &rights, named(1, &[a, c])).await;
     assert!(!is_away(a) && !is_away(c));
-    let leaving = Register { generation: 2, services: Vec::new(), leaving: true };
+    let leaving = Register { generation: 2, services: Vec::new(), leaving: true, standby: false };
     rig.apply(&home, &rights, leaving).await;
     assert!(is_away(a) && is_away(c));
 
