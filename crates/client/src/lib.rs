@@ -219,6 +219,7 @@ impl Client {
             continues,
             instance: state.instance,
             serials: Arc::new(AtomicU64::new(1)),
+            network_changes: AtomicU64::new(0),
             events,
             observed: Observed::new(store),
             invites: invites::Invites::default(),
@@ -292,6 +293,7 @@ impl Client {
         session.services = uplink.published.services(&uplink.services(config), live);
         session.standby = !uplink.is_in_charge();
         session.why = self.shared.uplinks.why(uplink);
+        session.server = Some(uplink.figures());
         for forward in &mut session.forwards {
             forward.state = uplink.published.reached(live).into();
             // The address of a listener on port 0 has the port that the system chose.
@@ -411,6 +413,7 @@ impl Daemon for Client {
                 memory: survey::memory(self.workers.handles()).await,
                 descriptors: descriptors::survey(),
                 udp: survey::udp(),
+                network_changes: shared.network_changes.load(Ordering::Relaxed),
                 peers: shared.direct.counted(shared.host.programs.count()),
                 // The retiring sessions come after the current sessions.
                 sessions: current.into_iter().chain(sessions.into_values()).collect(),

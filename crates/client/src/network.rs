@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use net::{NetworkChanges, own};
 use node::session::{Handle, Worker};
@@ -26,6 +27,7 @@ pub(super) async fn follow(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
         let sessions: Arc<[u64]> =
             shared.uplinks.all().iter().map(|uplink| uplink.session().id).collect();
         tracing::debug!("the network of this machine has changed");
+        shared.network_changes.fetch_add(1, Ordering::Relaxed);
         for handle in handles.iter() {
             let sessions = Arc::clone(&sessions);
             let tell = move |worker: &Rc<Worker>| {

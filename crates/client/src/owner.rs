@@ -162,6 +162,10 @@ impl ClientOwner {
                 let path = &path.url;
                 match reason {
                     Some(reason) => {
+                        // A new link has moved from no path.
+                        if *resumed {
+                            self.uplink.note_move(reason.name());
+                        }
                         tracing::info!(
                             link, path, %reason,
                             "link {link} {what} {path}{again}, because {reason}"
@@ -290,6 +294,7 @@ impl Owner for ClientOwner {
                 let ours = |name: &str| all.get(name).copied();
                 let server = (&*self.links.session.name, self.links.plan.host());
                 self.uplink.published.apply(&registered, server, ours);
+                self.uplink.note_answer(registered.generation);
             }
             // Only servers accept registrations and invitations; signals are for links between
             // clients.

@@ -103,7 +103,7 @@ impl Client {
             // The number is above those of the former sets of this process at the same server.
             let events = &self.shared.events;
             let uplink = Uplink::new(server, &links, events, generation + ROOM);
-            uplink.set_charge(!new.policy.is_single());
+            uplink.begin_charge(!new.policy.is_single());
             uplink.note_services(new);
             added.push(Arc::clone(&uplink));
             all.push(uplink);

@@ -49,6 +49,8 @@ pub(crate) struct ClientShared {
     pub(crate) instance: InstanceId,
     /// The number of the next link.
     pub(crate) serials: Arc<AtomicU64>,
+    /// The number of changes of the network of this machine.
+    pub(crate) network_changes: AtomicU64,
     /// The events of changes.
     pub(crate) events: Events,
     /// The services whose visits are reported, and the requests that are kept.

@@ -1,12 +1,14 @@
 //! An uplink: everything that belongs to one server of a client. A client has a list of uplinks.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use config::{ClientConfig, Forward, Policy, ServerPaths, Service};
 use ops::events::Events;
+use ops::status::ServerFigures;
 use proto::control::StunPorts;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -19,6 +21,15 @@ use node::session::{Handle, Session};
 /// The number of links to a server that stands by. The links carry nothing, and further links are
 /// made when the server takes over.
 const STANDBY: usize = 1;
+
+/// What a client counts about a server.
+#[derive(Debug, Default)]
+struct Counts {
+    /// The takeovers that the server has answered.
+    takeovers: u64,
+    /// The moves of links to another path, by reason.
+    moves: BTreeMap<&'static str, u64>,
+}
 
 /// A server as this client knows it.
 #[derive(Debug)]
@@ -46,6 +57,11 @@ pub(crate) struct Uplink {
     /// Whether the server publishes the services of the client. Of the servers of a client with
     /// `use: failover` or `nearest`, one server does.
     is_in_charge: AtomicBool,
+    /// The generation of the registration by which the server takes the services over. 0: the
+    /// server does not, or has answered.
+    taking_over: AtomicU64,
+    /// The counters of the server, for the metrics.
+    counts: Mutex<Counts>,
     /// Whether a service of the client names other servers than this one.
     excludes: AtomicBool,
     /// The round-trip time to the server in microseconds; 0: it was not measured.
@@ -74,6 +90,8 @@ impl Uplink {
             logged_in: Arc::default(),
             shares: Arc::default(),
             is_in_charge: AtomicBool::new(false),
+            taking_over: AtomicU64::new(0),
+            counts: Mutex::default(),
             excludes: AtomicBool::new(false),
             rtt: AtomicU32::new(0),
             stun: ArcSwap::default(),
@@ -116,7 +134,53 @@ impl Uplink {
         if is_in_charge && self.is_removed.load(Ordering::SeqCst) {
             return false;
         }
-        self.is_in_charge.swap(is_in_charge, Ordering::Relaxed) != is_in_charge
+        let is_new = self.is_in_charge.swap(is_in_charge, Ordering::Relaxed) != is_in_charge;
+        if is_new {
+            // The next registration has the services.
+            let next = if is_in_charge { self.generation() + 1 } else { 0 };
+            self.taking_over.store(next, Ordering::Relaxed);
+        }
+        is_new
+    }
+
+    /// Records whether the server publishes the services from its begin.
+    pub(super) fn begin_charge(&self, is_in_charge: bool) {
+        self.is_in_charge.store(is_in_charge, Ordering::Relaxed);
+    }
+
+    /// Records that the server has answered the registration of this generation: a takeover is
+    /// complete.
+    pub(super) fn note_answer(&self, generation: u64) {
+        let awaited = self.taking_over.load(Ordering::Relaxed);
+        let is_awaited = awaited > 0 && generation >= awaited;
+        // Links on several workers may have the answer.
+        let take = || {
+            let relaxed = Ordering::Relaxed;
+            self.taking_over.compare_exchange(awaited, 0, relaxed, relaxed).is_ok()
+        };
+        if is_awaited && take() {
+            self.counts().takeovers += 1;
+        }
+    }
+
+    /// Counts a move of a link to another path.
+    pub(super) fn note_move(&self, reason: &'static str) {
+        *self.counts().moves.entry(reason).or_default() += 1;
+    }
+
+    /// The figures for the metrics.
+    pub(super) fn figures(&self) -> ServerFigures {
+        let counts = self.counts();
+        let moves = counts.moves.iter().map(|(reason, count)| ((*reason).to_owned(), *count));
+        ServerFigures {
+            rtt_micros: self.rtt().and_then(|rtt| u64::try_from(rtt.as_micros()).ok()),
+            takeovers: counts.takeovers,
+            moves: moves.collect(),
+        }
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of links to make: all, or those of a server that stands by.
@@ -343,7 +407,7 @@ impl Uplinks {
             |uplink: &&Arc<Uplink>| in_charge.is_some() && uplink.name.as_deref() == in_charge;
         let first = all.iter().find(named).or_else(|| all.first()).map(|uplink| uplink.id);
         for uplink in all.iter() {
-            uplink.set_charge(!policy.is_single() || Some(uplink.id) == first);
+            uplink.begin_charge(!policy.is_single() || Some(uplink.id) == first);
         }
     }
 }

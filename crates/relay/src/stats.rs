@@ -25,6 +25,8 @@ pub struct Stats {
     barred: Cell<u64>,
     /// The number of wrong passwords that visitors gave.
     wrong_passwords: Cell<u64>,
+    /// The number of visitors that went on at another peer.
+    failovers: Cell<u64>,
     requests: Requests,
     /// Limits the log lines about refusals; each line contains the counter.
     pub(crate) complaints: Throttle,
@@ -87,6 +89,17 @@ impl Stats {
     #[must_use]
     pub fn wrong_passwords(&self) -> u64 {
         self.wrong_passwords.get()
+    }
+
+    /// Counts a visitor that goes on at another peer, because its first peer has not served it.
+    pub fn count_failover(&self) {
+        add(&self.failovers, 1);
+    }
+
+    /// The number of visitors that went on at another peer.
+    #[must_use]
+    pub fn failovers(&self) -> u64 {
+        self.failovers.get()
     }
 
     /// The counters of HTTP requests.

@@ -80,6 +80,7 @@ pub(crate) fn add_streams(service: &mut status::Service, streams: &Stats, to_tar
         *service.refused.entry(reason).or_default() += count;
     }
     service.wrong_passwords += streams.wrong_passwords();
+    service.failovers += streams.failovers();
 }
 
 /// Adds the counts of flows. `to_target`: the sockets here belong to targets, so that what they
@@ -87,6 +88,7 @@ pub(crate) fn add_streams(service: &mut status::Service, streams: &Stats, to_tar
 pub(crate) fn add_flows(service: &mut status::Service, flows: &FlowStats, to_target: bool) {
     service.flows += flows.live();
     service.flows_total += flows.opened();
+    service.flows_roamed += flows.roamed();
     let (datagrams, bytes) =
         ([flows.datagrams_in(), flows.datagrams_out()], [flows.bytes_in(), flows.bytes_out()]);
     let [visitors, targets] = if to_target { [1, 0] } else { [0, 1] };

@@ -106,6 +106,12 @@ impl Roaming {
         all.iter().map(|service| service.flows).sum()
     }
 
+    /// The flows that went on with a socket, on all workers of the client.
+    async fn roamed(&self) -> u64 {
+        let all = owner::counts(self.client.workers.handles()).await;
+        all.iter().map(|service| service.flows_roamed).sum()
+    }
+
     async fn stop(self) {
         self.client.close().await;
         for server in &self.servers {
@@ -136,6 +142,7 @@ async fn a_visitor_that_moves_to_another_server_keeps_its_socket_to_the_target()
         assert_eq!((&space[..length], by.ip()), (&b"news"[..], SERVERS[0].into()));
         assert_eq!(roaming.talk(&other, 0).await, of_other);
         assert_eq!(roaming.flows().await, 2, "a visitor has one flow");
+        assert_eq!(roaming.roamed().await, 4, "to the second server and back, twice");
         roaming.stop().await;
     }
 }

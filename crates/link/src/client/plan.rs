@@ -125,6 +125,22 @@ pub enum PathChange {
     Commanded,
 }
 
+impl PathChange {
+    /// The machine-readable name, for labels and JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Failed(_) => "failed",
+            Self::Silent(_) => "silent",
+            Self::TookOver(_) => "took_over",
+            Self::LowRate(..) => "low_rate",
+            Self::NotQuicker(_) => "not_quicker",
+            Self::Preferred => "preferred",
+            Self::Commanded => "commanded",
+        }
+    }
+}
+
 impl fmt::Display for PathChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -298,6 +298,9 @@ fn serve(
         return Ok(());
     };
     let EnteringVisitor { socket, peer, origin, preferred, until, mut attempts } = entering;
+    if !attempts.tried.is_empty() {
+        settings.stats.count_failover();
+    }
     if let Some(terms) = &aim.proxy {
         // No open entrance: the forward has been closed meanwhile.
         if let Some(proxy) = proxy_of(worker, entrance, terms) {

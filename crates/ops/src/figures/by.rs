@@ -190,6 +190,27 @@ pub(super) static PEERS: By<Session, 1> = By {
     each: |view, tell| view.sessions.iter().for_each(|session| tell([&session.peer], session)),
 };
 
+/// The servers of a client.
+pub(super) static SERVERS: By<Session, 1> = By {
+    labels: ["peer"],
+    each: |view, tell| {
+        let all = view.sessions.iter().filter(|session| session.server.is_some());
+        all.for_each(|session| tell([&session.peer], session));
+    },
+};
+
+/// The moves of links to another path, by reason.
+pub(super) static MOVES: By<u64, 2> = By {
+    labels: ["peer", "reason"],
+    each: |view, tell| {
+        for &session in &view.sessions {
+            if let Some(server) = &session.server {
+                counted(&server.moves, tell, |reason| [&session.peer, reason]);
+            }
+        }
+    },
+};
+
 /// The carriers by transport.
 pub(super) static CARRIERS: By<Carrier, 2> = By {
     labels: ["peer", "transport"],

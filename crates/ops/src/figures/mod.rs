@@ -53,7 +53,9 @@ mod tests {
 
     use super::*;
     use crate::Role;
-    use crate::status::{Certificate, Down, Service, ServiceTarget, Session, TargetState};
+    use crate::status::{
+        Certificate, Down, ServerFigures, Service, ServiceTarget, Session, TargetState,
+    };
 
     /// The table of all figures in the manual, as Markdown.
     fn manual() -> String {
@@ -130,6 +132,39 @@ mod tests {
             let values: Vec<_> = metric.samples.iter().map(|sample| &sample.value).collect();
             assert_eq!(values, [&Value::Whole(value)], "{name}");
         }
+    }
+
+    #[test]
+    fn a_server_of_a_client_has_figures_and_a_private_visit_has_none() {
+        let server = ServerFigures {
+            rtt_micros: Some(12_000),
+            takeovers: 2,
+            moves: [("commanded", 3), ("failed", 1)].map(|(name, n)| (name.to_owned(), n)).into(),
+        };
+        let charged = Session { peer: "fra".into(), server: Some(server), ..Session::default() };
+        let standby = Session {
+            peer: "nyc".into(),
+            standby: true,
+            server: Some(ServerFigures::default()),
+            ..Session::default()
+        };
+        let visit = Session { peer: "laptop".into(), private: true, ..Session::default() };
+        let sessions = vec![charged, standby, visit];
+        let status = Status { role: Role::Client, sessions, ..Status::default() };
+        let all = list(&status, None);
+        let of = |name: &str| {
+            let metric = all.iter().find(|metric| metric.figure.name == name).unwrap();
+            let shown = metric.samples.iter().map(|Sample { labels, value }| {
+                let labels = labels.iter().map(|(_, label)| *label).collect::<Vec<_>>();
+                format!("{}: {value:?}", labels.join(" "))
+            });
+            shown.collect::<Vec<_>>()
+        };
+        assert_eq!(of("tunnel_server_in_charge"), ["fra: Whole(1)", "nyc: Whole(0)"]);
+        assert_eq!(of("tunnel_server_rtt_seconds"), ["fra: Real(0.012)"]);
+        assert_eq!(of("tunnel_server_takeovers_total"), ["fra: Whole(2)", "nyc: Whole(0)"]);
+        let moves = ["fra commanded: Whole(3)", "fra failed: Whole(1)"];
+        assert_eq!(of("tunnel_link_moves_total"), moves);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 
 use super::by::{
     CARRIERS, CERTIFICATES, CERTIFICATES_OMITTED, CIPHERS, DATAGRAMS, DROPPED, FLOWS, LOG_INS,
-    PEER_BYTES, PEER_LINKS, PEERS, PRIVATE_STREAMS, PROCESS, PROGRAM, REFUSALS, REFUSED_ADDRESSES,
-    REQUEST_TIMES, REQUESTS, RESIDENT, ROUND_TRIPS, SERVICES, SERVICES_OMITTED, SOURCES, STUN,
-    TARGETS, TCP, TRAFFIC, TRIALS, UDP_BUFFERS, View,
+    MOVES, PEER_BYTES, PEER_LINKS, PEERS, PRIVATE_STREAMS, PROCESS, PROGRAM, REFUSALS,
+    REFUSED_ADDRESSES, REQUEST_TIMES, REQUESTS, RESIDENT, ROUND_TRIPS, SERVERS, SERVICES,
+    SERVICES_OMITTED, SOURCES, STUN, TARGETS, TCP, TRAFFIC, TRIALS, UDP_BUFFERS, View,
 };
 use super::value::{Buckets, Kind, Sample};
 use crate::Role::{self, Client, Server};
@@ -168,6 +168,25 @@ pub static FIGURES: &[Figure] = figures! {
         Gauge tunnel_carrier_lost_segments
             "TCP segments on their way that seem to be lost." |tcp| tcp.lost_segments;
     }
+    SERVERS, Only(Client) => {
+        Gauge tunnel_server_in_charge
+            "1 if the server has the services, 0 if it stands by." |of| !of.standby;
+        Gauge tunnel_server_rtt_seconds
+            "Mean of the round trips to the server, where the client measures them for the choice."
+            |of| of.server.as_ref().and_then(|server| server.rtt_micros).map(seconds);
+        Counter tunnel_server_takeovers_total
+            "Times that the server got the services from another server."
+            |of| of.server.as_ref().map(|server| server.takeovers);
+    }
+    MOVES, Only(Client) => {
+        Counter tunnel_link_moves_total
+            "Moves of links to another path, by reason; commanded: tunnel move." |count| *count;
+    }
+    PROCESS, Only(Client) => {
+        Counter tunnel_network_changes_total
+            "Changes of the addresses or routes of this machine, at which links look for a path."
+            |of| of.network_changes;
+    }
     PEER_LINKS, Only(Client) => {
         Gauge tunnel_peer_links "Links with other clients, by path." |on| on.links;
         Gauge tunnel_peer_rtt_seconds
@@ -233,6 +252,9 @@ pub static FIGURES: &[Figure] = figures! {
             |service| service.bytes_out;
         Counter tunnel_service_wrong_passwords_total
             "Wrong users and passwords that visitors of names gave." |service| service.wrong_passwords;
+        Counter tunnel_service_failovers_total
+            "Streams that another server or client was asked to serve after the first had not served them."
+            |service| service.failovers;
     }
     REFUSALS, Always => {
         Counter tunnel_service_refused_total
@@ -251,6 +273,9 @@ pub static FIGURES: &[Figure] = figures! {
         Gauge tunnel_service_flows "Open flows of UDP." |service| service.flows;
         Counter tunnel_service_flows_total "Flows of UDP that were opened."
             |service| service.flows_total;
+        Counter tunnel_service_flows_roamed_total
+            "Flows of UDP that went on with the socket of a former flow of their visitor."
+            |service| service.flows_roamed;
     }
     DATAGRAMS, Always => {
         Counter tunnel_service_datagrams_total

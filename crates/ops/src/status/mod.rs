@@ -28,7 +28,7 @@ pub use render::{Rates, render, render_left, render_streams, render_why};
 #[cfg(any(test, feature = "sample"))]
 pub use sample::{sample, sample_flows, sample_kcp, sample_requests};
 pub use service::{Bucket, Down, PRIVATE, Requests, Service, ServiceTarget, VISITOR_DENIED};
-pub use session::{Link, PeerPath, Session};
+pub use session::{Link, PeerPath, ServerFigures, Session};
 pub use state::{
     ClientState, DaemonState, LinkState, PathState, ServiceState, SessionState, State,
     SupervisedState, TargetState, Told,
@@ -114,6 +114,10 @@ pub struct Status {
     /// The buffers of the UDP sockets of `quic://`; absent before there is such a socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub udp: Option<Udp>,
+    /// The number of changes of the network of this machine, on a client: other addresses or
+    /// routes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub network_changes: u64,
     /// The counters of links between clients.
     #[serde(skip_serializing_if = "Peers::is_empty")]
     pub peers: Peers,

@@ -116,6 +116,7 @@ mod tests {
             streams_total: 2,
             flows: 3,
             flows_total: 4,
+            flows_roamed: 10,
             bytes_in: 5,
             bytes_out: 6,
             datagrams_in: 7,
@@ -123,6 +124,7 @@ mod tests {
             dropped: counts("queue"),
             refused: counts("limit"),
             wrong_passwords: 9,
+            failovers: 11,
             requests: sample_requests().requests,
             kept: true,
             shadows: vec!["other".to_owned()],
@@ -163,6 +165,11 @@ mod tests {
             private: true,
             standby: true,
             why: "it is the first".to_owned(),
+            server: Some(ServerFigures {
+                rtt_micros: Some(900),
+                takeovers: 12,
+                moves: counts("commanded"),
+            }),
             state: SessionState::Up.into(),
             resumes: 1,
             bytes_received: 2,
@@ -225,6 +232,9 @@ mod tests {
         let others = [
             "links.carriers.tcp.queue_bytes",
             "links.path.since_seconds",
+            "server.moves.commanded",
+            "server.rtt_micros",
+            "server.takeovers",
             "sent.tls.segments",
             "links.retained_bytes",
         ];

@@ -33,6 +33,10 @@ pub struct Service {
     /// The number of flows since the start.
     #[serde(skip_serializing_if = "is_zero")]
     pub flows_total: u64,
+    /// The number of flows since the start that went on with the socket of a former flow of their
+    /// visitor, which came by another server or over another link.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub flows_roamed: u64,
     /// The bytes from visitors to the target since the start, of streams and of datagrams.
     pub bytes_in: u64,
     /// The bytes from the target to visitors since the start, of streams and of datagrams.
@@ -53,6 +57,10 @@ pub struct Service {
     /// The number of wrong users and passwords that visitors gave since the start, on a server.
     #[serde(skip_serializing_if = "is_zero")]
     pub wrong_passwords: u64,
+    /// The number of streams since the start that another server, or another client of a shared
+    /// service, was asked to serve, because the first had not served them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failovers: u64,
     /// The requests of HTTP since the start, on a server; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Requests>,
@@ -186,6 +194,8 @@ impl Service {
         self.datagrams_in += part.datagrams_in;
         self.datagrams_out += part.datagrams_out;
         self.wrong_passwords += part.wrong_passwords;
+        self.failovers += part.failovers;
+        self.flows_roamed += part.flows_roamed;
         for (own, part) in [(&mut self.refused, &part.refused), (&mut self.dropped, &part.dropped)]
         {
             for (reason, count) in part {

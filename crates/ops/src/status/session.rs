@@ -29,6 +29,9 @@ printed! {
         /// client has one server, or publishes at every server.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub why: String,
+        /// The figures of the server, on a client.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub server: Option<ServerFigures> = apart,
         /// Whether the session has a link. The text of a failure is the last error.
         #[serde(flatten)]
         pub state: Told<SessionState>,
@@ -50,6 +53,21 @@ printed! {
         /// The forwards: local listeners of a client whose targets the server dials.
         pub forwards: Vec<Service>,
     }
+}
+
+/// What a client counts about one of its servers, since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServerFigures {
+    /// The mean of the measured round-trip times to the server, in microseconds. Absent where the
+    /// client measures none: it has one server, or publishes at every server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt_micros: Option<u64>,
+    /// The number of times that the server got the services from another server.
+    pub takeovers: u64,
+    /// The moves of links to another path, by reason: `commanded`, `failed` …
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub moves: BTreeMap<String, u64>,
 }
 
 printed! {

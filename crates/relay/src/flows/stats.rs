@@ -125,6 +125,7 @@ pub struct FlowStats {
     dropped: [Cell<u64>; DropReason::ALL.len()],
     evicted: Cell<u64>,
     idle: Cell<u64>,
+    roamed: Cell<u64>,
     /// Limits the log lines about limits and refusals.
     pub(super) complaints: Throttle,
 }
@@ -190,6 +191,12 @@ impl FlowStats {
         self.idle.get()
     }
 
+    /// The number of flows that went on with the socket of a former flow of their visitor.
+    #[must_use]
+    pub fn roamed(&self) -> u64 {
+        self.roamed.get()
+    }
+
     /// An identity of these counters, which differs from that of all other counters
     /// ([`transport::FlowOutlet::counted_in`]).
     #[must_use]
@@ -213,6 +220,10 @@ impl FlowStats {
 
     pub(crate) fn count_idle(&self) {
         add(&self.idle, 1);
+    }
+
+    pub(crate) fn count_roamed(&self) {
+        add(&self.roamed, 1);
     }
 
     pub(crate) fn enter(&self) {

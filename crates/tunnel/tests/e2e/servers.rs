@@ -8,6 +8,7 @@ use std::process::Output;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use testkit::stage::Daemon;
 
 use crate::harness::{
@@ -138,6 +139,19 @@ impl Stage {
         });
     }
 
+    /// Waits until the client has counted these takeovers of each server.
+    fn wait_takeovers(&self, counts: [u64; 2]) {
+        wait(&format!("the takeovers {counts:?}"), LONG, || {
+            let status = self.status()?;
+            let sessions = status["sessions"].as_array()?;
+            let is_so = self.servers.iter().zip(counts).all(|(server, count)| {
+                let own = sessions.iter().find(|one| one["peer"] == server.name);
+                own.is_some_and(|own| own["server"]["takeovers"] == count)
+            });
+            is_so.then_some(())
+        });
+    }
+
     pub(crate) fn echoes(&self, n: usize) -> bool {
         try_connect(self.servers[n].public).is_ok_and(|stream| echo(stream).is_some())
     }
@@ -198,6 +212,7 @@ fn the_next_server_takes_over_within_a_second_and_the_first_stands_by_afterwards
     wait("the other server", LONG, || stage.echoes(1).then_some(()));
     let took = start.elapsed();
     println!("the next server served after {took:?}");
+    stage.wait_takeovers([0, 1]);
     // 0.5 s of grace and a round trip; the rest is for a busy machine.
     assert!(took < Duration::from_secs(5), "{took:?}");
     stage.start_server(0);
@@ -237,6 +252,60 @@ fn a_forward_goes_to_another_server_without_an_error() {
         // The first server is back, and the program waits for a link to it.
         wait("a forward by the first server", LONG, || try_connect(local[0]).ok().and_then(echo));
     }
+}
+
+#[test]
+fn a_reload_that_brings_a_choice_measures_the_servers() {
+    let mut stage = Stage::new("");
+    let port = stage.servers[0].port;
+    stage.write(&format!("servers: 'tcp://127.0.0.1:{port}'\n"), "");
+    stage.start();
+    wait("the only server", LONG, || {
+        let status = stage.status()?;
+        (!status["sessions"][0]["links"].as_array()?.is_empty()).then_some(())
+    });
+    stage.write(&stage.both(), "use: nearest\n");
+    let said = stage.command(&["reload"]);
+    assert!(said.status.success(), "{said:?}");
+    wait("a measurement of each server", LONG, || {
+        let status = stage.status()?;
+        let measured = ["fra", "nyc"].map(|name| {
+            let sessions = status["sessions"].as_array().unwrap().iter();
+            let mut own = sessions.filter(|one| one["peer"] == name);
+            own.any(|one| one["server"]["rtt_micros"].as_u64().is_some())
+        });
+        (measured == [true; 2]).then_some(())
+    });
+}
+
+#[test]
+fn a_stream_of_a_forward_that_a_server_has_not_served_goes_on_at_the_next_and_is_counted() {
+    let local = free_port();
+    let forward = format!(
+        "forwards: [{{ listen: 'tcp://127.0.0.1:{local}', target: 'tcp://127.0.0.1:{{o}}' }}]\n"
+    );
+    let mut stage = Stage::new(&format!("{EACH}{forward}"));
+    stage.start();
+    stage.wait_states(["up", "up"]);
+    // The server takes the stream and does not answer, and after its end nobody has served it.
+    stage.servers[0].daemon.signal(Signal::STOP);
+    let waiting = connect(local);
+    wait("the stream at the silent server", LONG, || {
+        let status = stage.status()?;
+        let sessions = status["sessions"].as_array()?.iter();
+        let mut own = sessions.filter(|one| one["peer"] == "fra");
+        let links = own.next()?["links"].as_array()?.clone();
+        links.iter().any(|link| link["streams"] == 1).then_some(())
+    });
+    stage.servers[0].daemon.kill();
+    stage.start_server(0);
+    assert!(echo(waiting).is_some(), "the program has seen an error");
+    let failovers = |status: &serde_json::Value| {
+        let sessions = status["sessions"].as_array().unwrap().iter();
+        let forwards = sessions.flat_map(|one| one["forwards"].as_array().unwrap());
+        forwards.filter_map(|one| one["failovers"].as_u64()).sum::<u64>()
+    };
+    assert!(failovers(&stage.status().unwrap()) > 0);
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn all(sheet: &mut Sheet, status: &Status, rates: Option<&Rates>) {
 
 /// The lines about the whole process.
 fn head(sheet: &mut Sheet, status: &Status) {
-    // The number of tasks is for monitoring programs.
+    // Tasks, log-ins and changes of the network are for monitoring programs.
     let Status {
         role,
         name,
@@ -139,7 +139,6 @@ fn head(sheet: &mut Sheet, status: &Status) {
         holds: _,
         servers: _,
         tasks: _,
-        // The log-ins are for monitoring programs as well; the log shows them in readable form.
         logins: _,
         peers: _,
         log_lines_left_out,
@@ -150,6 +149,7 @@ fn head(sheet: &mut Sheet, status: &Status) {
         sessions,
         daemons,
         former,
+        network_changes: _,
     } = status;
     let name = if name.is_empty() { String::new() } else { format!(" {name}") };
     let uptime = duration(*uptime_seconds);

@@ -72,6 +72,7 @@ impl Target {
         }
         follow::start(&self.flows);
         self.enter();
+        self.settings.stats.count_roamed();
         self.is_answered.set(is_answered);
         self.others.replace(others);
         if let Some(slot) = self.slot.get().filter(|_| is_answered) {
