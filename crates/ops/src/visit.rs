@@ -172,6 +172,7 @@ mod tests {
             reach: None,
             urls: vec!["tls://a.example:7000".into()],
             names: [("tls://a.example:7000".into(), "b.example".into())].into(),
+            others: Vec::new(),
         };
         for enrolment in [None, Some(enrolment)] {
             let code = VisitCode { enrolment, ..code.clone() };

@@ -7,11 +7,13 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use ops::clients::{HOLD_PAGE_MAX, HoldOrder, LimitOrder, render, render_details};
 use ops::command::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient};
-use ops::enrol::Order;
+use ops::enrol::{Code, Order};
 use ops::term::{self, Screen};
 use ops::{WrongConfig, qr};
 
 use crate::cli::{ClientsArgs, ClientsCommand, EnrollArgs, HoldArgs, LimitArgs, RightsArgs, Which};
+use crate::enroll::LINE_MAX;
+use crate::input::first_line;
 use crate::instances::ask;
 
 /// Prints an enrolment code for a new client or for the new token of an enrolled client, or removes
@@ -37,22 +39,42 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
                 .with_hosts(http, tls)
         },
     };
-    let opened = ask(which, Enroll(order.clone()))?;
+    // Wrong codes are refused before the server makes another.
+    let others = others(&args.add, &order.name)?;
+    let mut code = ask(which, Enroll(order.clone()))?.code(&order, server);
+    code.join(others).map_err(|why| WrongConfig::one(format!("--add: {why}")))?;
     if *json {
-        term::out(serde_json::to_string_pretty(&opened.code(&order, server).shown())?)?;
+        term::out(serde_json::to_string_pretty(&code.shown())?)?;
     } else {
         let qr = if args.qr {
-            let lines = qr::lines(&opened.clone().code(&order, server).command());
+            let lines = qr::lines(&code.command());
             Some(lines.context("the code is too long for a QR code")?)
         } else {
             None
         };
-        term::out(opened.text(&order, server))?;
+        term::out(code.told(&order))?;
         if let Some(qr) = qr {
             term::out(format_args!("\n{qr}"))?;
         }
     }
     Ok(())
+}
+
+/// The codes of further servers. They stay in this process: the server that makes another code
+/// does not see them.
+fn others(texts: &[String], name: &str) -> Result<Vec<Code>, WrongConfig> {
+    let wrong = |why: String| WrongConfig::one(format!("--add: {why}"));
+    let mut all = Vec::new();
+    for text in texts {
+        let line = if text == "-" { first_line(LINE_MAX) } else { Ok(text.clone()) };
+        let line = line.map_err(|why| wrong(format!("{why:#}")))?;
+        let code = Code::read(&line).map_err(wrong)?;
+        if code.name != name {
+            return Err(wrong(format!("a code of client `{}`, not of `{name}`", code.name)));
+        }
+        all.push(code);
+    }
+    Ok(all)
 }
 
 fn revoke(which: &Which, name: &str, json: bool) -> anyhow::Result<()> {

@@ -28,6 +28,18 @@ const REACH: &str = "reach ";
 /// and must not make a code longer than [`MAX`].
 const RIGHTS_MAX: usize = 1024;
 
+/// The URL of a code for several servers, whose lines after it are the codes of the servers. An
+/// older client reads it as the address of a server, and its error has this text. It sends the code
+/// to nobody.
+const SEVERAL: &str = "this-code-needs-a-newer-tunnel://several-servers";
+
+/// The secret of a code for several servers, which is none. An older client checks its strength
+/// before it reads the address.
+const NO_SECRET: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
+
+/// Between codes that a person joins by hand. It is no character of a code.
+const JOINT: char = '+';
+
 /// The longest text, in bytes, that is read as a code. A longer text is the wrong file.
 const MAX: usize = 8192;
 
@@ -57,6 +69,8 @@ pub struct Code {
     /// For URLs with a different host, the names that are sent in the TLS handshake and that the
     /// certificates contain. An older client verifies the host.
     pub names: BTreeMap<String, String>,
+    /// The codes of further servers for the same client. Each code is sent to its own server alone.
+    pub others: Vec<Self>,
 }
 
 impl std::fmt::Debug for Code {
@@ -77,7 +91,7 @@ pub struct ShownCode {
     pub valid_seconds: u64,
     /// Whether the code only renews the token of an enrolled client.
     pub renew: bool,
-    /// The URLs that the client dials, the preferred URL first.
+    /// The URLs that the client dials, the preferred URL first; of all servers of the code.
     pub servers: Vec<String>,
     /// The pin of the server's certificate; absent without TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,10 +116,10 @@ impl Code {
     pub fn shown(self) -> ShownCode {
         ShownCode {
             code: self.text(),
-            name: self.name,
             valid_seconds: super::GOOD_FOR.as_secs(),
             renew: self.renew,
-            servers: self.urls,
+            servers: self.each().flat_map(|code| &code.urls).cloned().collect(),
+            name: self.name,
             pin: self.pin,
             may_publish: self.may,
             may_reach: self.reach,
@@ -117,8 +131,56 @@ impl Code {
         format!("tunnel client --enroll {}", self.text())
     }
 
+    /// Adds the codes of further servers.
+    ///
+    /// # Errors
+    /// A readable line: the codes do not belong together, or are too long together.
+    pub fn join(&mut self, others: Vec<Self>) -> Result<(), String> {
+        for mut other in others {
+            let more = std::mem::take(&mut other.others);
+            self.add(other)?;
+            more.into_iter().try_for_each(|one| self.add(one))?;
+        }
+        let length = self.text().len();
+        if length > MAX {
+            return Err(format!("codes of {length} bytes together; at most {MAX} are read"));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, other: Self) -> Result<(), String> {
+        if self.renew || other.renew {
+            return Err("a code of --renew goes with no other code".to_owned());
+        }
+        if other.name != self.name {
+            return Err(format!("codes of clients `{}` and `{}`", self.name, other.name));
+        }
+        let all = || std::iter::once(&*self).chain(&self.others);
+        let twice = other.urls.iter().find(|url| all().any(|known| known.urls.contains(url)));
+        if let Some(url) = twice {
+            return Err(format!("two codes of the server at {url}"));
+        }
+        self.others.push(other);
+        Ok(())
+    }
+
+    /// The code of each server.
+    pub fn each(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.others)
+    }
+
     /// The code as text, in characters that need no quotes in a shell.
     pub fn text(&self) -> String {
+        if self.others.is_empty() {
+            return self.own_text();
+        }
+        let codes: Vec<_> = self.each().map(Self::own_text).collect();
+        let lines = [self.name.as_str(), NO_SECRET, "", "", SEVERAL].into_iter();
+        coded(lines.chain(codes.iter().map(String::as_str)))
+    }
+
+    /// The code of this server alone.
+    fn own_text(&self) -> String {
         let pin = self.pin.as_deref().unwrap_or_default();
         let words = [(SELF_SIGNED, self.self_signed), (RENEW, self.renew), (PROXIED, self.proxied)];
         let words = words.iter().filter(|(_, is)| *is).map(|(word, _)| (*word).to_owned());
@@ -133,16 +195,38 @@ impl Code {
         // never a code without rights.
         lines.extend(rights.iter().flatten().map(String::as_str));
         lines.extend(self.urls.iter().map(String::as_str));
-        // The final line end shows that the code is complete.
-        let text: String = lines.iter().flat_map(|line| [*line, "\n"]).collect();
-        format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(text))
+        coded(lines.into_iter())
     }
 
-    /// Reads a code. The caller checks the values.
+    /// Reads a code: of one server, of several, or codes of several servers with `+` between them.
+    /// The caller checks the values.
     ///
     /// # Errors
     /// A readable line: the text is not a code, or the code is damaged.
     pub fn read(text: &str) -> Result<Self, String> {
+        let mut codes = text.trim().split(JOINT).map(Self::read_joined);
+        let mut first = codes.next().unwrap_or_else(|| Self::read_joined(""))?;
+        let others = codes.collect::<Result<Vec<_>, _>>()?;
+        first.join(others)?;
+        Ok(first)
+    }
+
+    /// Reads a code of one server or of several.
+    fn read_joined(text: &str) -> Result<Self, String> {
+        let code = Self::read_own(text)?;
+        let Some((_, codes)) = code.urls.split_first().filter(|(first, _)| *first == SEVERAL)
+        else {
+            return Ok(code);
+        };
+        let mut codes = codes.iter().map(|text| Self::read_own(text));
+        let mut first = codes.next().ok_or("the code is damaged; copy the whole of it")??;
+        let others = codes.collect::<Result<Vec<_>, _>>()?;
+        first.join(others)?;
+        Ok(first)
+    }
+
+    /// Reads a code without looking at its URLs.
+    fn read_own(text: &str) -> Result<Self, String> {
         let not_one = || "this is no code of `tunnel enroll`".to_owned();
         let text = text.trim();
         let coded = text.strip_prefix(PREFIX).filter(|_| text.len() <= MAX).ok_or_else(not_one)?;
@@ -170,13 +254,77 @@ impl Code {
             Some((urls.get(nth.parse::<usize>().ok()?)?.clone(), name.to_owned()))
         };
         let names = words.split(' ').filter_map(named).collect();
-        Ok(Self { name, secret, pin, self_signed, renew, proxied, may, reach, urls, names })
+        let others = Vec::new();
+        Ok(Self { name, secret, pin, self_signed, renew, proxied, may, reach, urls, names, others })
     }
+}
+
+/// Lines as a code. The final line end shows that the code is complete.
+fn coded<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    let text: String = lines.flat_map(|line| [line, "\n"]).collect();
+    format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of(name: &str, url: &str) -> Code {
+        Code {
+            name: name.into(),
+            secret: format!("{}-secret", url.len()),
+            pin: Some("sha256:AAAA".into()),
+            self_signed: true,
+            renew: false,
+            proxied: false,
+            may: Some("10000-10999".into()),
+            reach: None,
+            urls: vec![url.into()],
+            names: BTreeMap::new(),
+            others: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn codes_of_several_servers_are_one_code_and_an_older_client_names_what_it_needs() {
+        let [fra, nyc] = [of("home", "tls://fra:7000"), of("home", "tls://nyc.example:7000")];
+        let mut both = fra.clone();
+        both.join(vec![nyc.clone()]).unwrap();
+        let text = both.text();
+        assert!(text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)), "{text}");
+        assert_eq!(Code::read(&text), Ok(both.clone()));
+        assert_eq!(
+            both.each().map(|code| &code.urls[0]).collect::<Vec<_>>(),
+            ["tls://fra:7000", "tls://nyc.example:7000"]
+        );
+        for length in PREFIX.len()..text.len() {
+            assert!(Code::read(&text[..length]).is_err(), "{length}");
+        }
+        // By hand, also with a further code behind a joined code.
+        let by_hand = format!("{}+{}", fra.text(), nyc.text());
+        assert_eq!(Code::read(&by_hand), Ok(both.clone()));
+        let third = of("home", "quic://ams:1");
+        let three = Code::read(&format!("{text}+{}", third.text())).unwrap();
+        assert_eq!(three.others, [nyc, third]);
+        // An older client reads one code without its secrets, whose address it cannot dial.
+        let older = Code::read_own(&text).unwrap();
+        assert_eq!(older.urls[0], SEVERAL);
+        assert!(!older.secret.contains("secret") && older.pin.is_none());
+    }
+
+    #[test]
+    fn codes_that_do_not_belong_together_are_refused() {
+        let fra = of("home", "tls://fra:7000");
+        let refused = |other: Code| fra.clone().join(vec![other]).unwrap_err();
+        let why = refused(of("office", "tls://nyc:7000"));
+        assert_eq!(why, "codes of clients `home` and `office`");
+        assert_eq!(refused(fra.clone()), "two codes of the server at tls://fra:7000");
+        let renewal = Code { renew: true, ..of("home", "tls://nyc:7000") };
+        assert!(refused(renewal).contains("--renew"));
+        let many = (0..64).map(|n| of("home", &format!("tls://nyc-{n}.example.com:7000")));
+        let why = fra.clone().join(many.collect()).unwrap_err();
+        assert!(why.contains("at most 8192"), "{why}");
+    }
 
     #[test]
     fn a_code_goes_there_and_back_and_a_part_of_one_is_told() {
@@ -191,6 +339,7 @@ mod tests {
             reach: None,
             urls: vec!["tls://[2001:db8::1]:7000".into()],
             names: BTreeMap::new(),
+            others: Vec::new(),
         };
         for (pin, may, reach) in [
             (None, None, None),

@@ -241,33 +241,7 @@ impl Opened {
     /// The code with instructions for the user. `servers`: the URLs at which the client reaches
     /// this machine; when empty, the URLs come from `public_url`, or else from the listeners.
     pub fn text(self, order: &Order, servers: &[String]) -> String {
-        let code = self.code(order, servers);
-        let (name, rights) = (&order.name, order.rights());
-        let reached = code.urls.join(", ");
-        let example =
-            code.urls.first().map_or_else(|| "tls://NAME:7000".to_owned(), |url| named(url));
-        let minutes = GOOD_FOR.as_secs() / 60;
-        if order.renew {
-            return format!(
-                "On the machine of client `{name}`, once and within {minutes} minutes, in the \
-                 folder of its client.yaml\n(for another file, add --config FILE):\n\n  \
-                 tunnel client --enroll {}\n\n\
-                 The file gets a new token. The rights and limits of the client stay as they are. \
-                 The old token\nis valid until the first log-in with the new token.",
-                code.text()
-            );
-        }
-        let publish = publish(&rights);
-        format!(
-            "On the other machine, once and within {minutes} minutes:\n\n  \
-             tunnel client --enroll {}\n\n\
-             Client `{name}` {rights}.\n\
-             For more rights, now or later, on this machine: tunnel allow {name} --tcp PORTS\n\
-             {publish}\n\
-             It will dial {reached}; if that is not how it reaches this machine, say\n\
-             --server {example} here or there.",
-            code.text()
-        )
+        self.code(order, servers).told(order)
     }
 
     /// The code itself; `servers` as for [`Self::text`]. A host without a scheme is reached at the
@@ -285,7 +259,51 @@ impl Opened {
         let (may, reach) = (text(order.rights().public()), text(order.allow_forward.join(", ")));
         let (name, renew) = (order.name.clone(), order.renew);
         let names = BTreeMap::new();
-        Code { name, secret, pin, self_signed, renew, proxied, may, reach, urls, names }
+        let others = Vec::new();
+        Code { name, secret, pin, self_signed, renew, proxied, may, reach, urls, names, others }
+    }
+}
+
+impl Code {
+    /// The code with instructions for the user.
+    pub fn told(&self, order: &Order) -> String {
+        let (name, rights) = (&order.name, order.rights());
+        let reached: Vec<_> = self.each().flat_map(|code| &code.urls).cloned().collect();
+        let reached = reached.join(", ");
+        let example =
+            self.urls.first().map_or_else(|| "tls://NAME:7000".to_owned(), |url| named(url));
+        let minutes = GOOD_FOR.as_secs() / 60;
+        if order.renew {
+            return format!(
+                "On the machine of client `{name}`, once and within {minutes} minutes, in the \
+                 folder of its client.yaml\n(for another file, add --config FILE):\n\n  \
+                 tunnel client --enroll {}\n\n\
+                 The file gets a new token. The rights and limits of the client stay as they are. \
+                 The old token\nis valid until the first log-in with the new token.",
+                self.text()
+            );
+        }
+        let publish = publish(&rights);
+        let dials = if self.others.is_empty() {
+            format!(
+                "It will dial {reached}; if that is not how it reaches this machine, say\n\
+                 --server {example} here or there."
+            )
+        } else {
+            format!(
+                "It will dial {reached}; the first server that answers has its services\n\
+                 (use: failover). The other servers know its rights there."
+            )
+        };
+        format!(
+            "On the other machine, once and within {minutes} minutes:\n\n  \
+             tunnel client --enroll {}\n\n\
+             Client `{name}` {rights}.\n\
+             For more rights, now or later, on this machine: tunnel allow {name} --tcp PORTS\n\
+             {publish}\n\
+             {dials}",
+            self.text()
+        )
     }
 }
 

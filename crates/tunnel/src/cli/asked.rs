@@ -80,6 +80,11 @@ pub(crate) struct EnrollArgs {
     /// [default: the server's listeners at an address of this machine]
     #[arg(long, value_name = "URL", value_parser = server)]
     pub(crate) server: Vec<String>,
+    /// Add the code of a further server, which `tunnel enroll` of that server printed for the same
+    /// name (`-`: the first line of standard input); the client then has both servers, and the
+    /// first that answers has its services; may be repeated
+    #[arg(long, value_name = "CODE", conflicts_with = "renew")]
+    pub(crate) add: Vec<String>,
     /// Make a code by which a client that enrolled by a code gets a new token; rights and limits
     /// stay, and the old token is valid until the first log-in with the new one
     #[arg(long, value_name = "NAME", conflicts_with = "name", add = clients())]
@@ -88,6 +93,7 @@ pub(crate) struct EnrollArgs {
     #[arg(long, value_name = "NAME", add = clients())]
     #[arg(conflicts_with_all = ["name", "allow_tcp", "allow_udp", "allow_http", "allow_tls"])]
     #[arg(conflicts_with_all = ["allow_forward", "allow_visit", "allow_shared", "server", "renew"])]
+    #[arg(conflicts_with = "add")]
     pub(crate) revoke: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,

@@ -288,6 +288,7 @@ fn enrolment(config: &ClientConfig, visitor: &Name, secret: String) -> Code {
             .paths()
             .filter_map(|path| Some((path.endpoint.to_string(), path.sni.clone()?)))
             .collect(),
+        others: Vec::new(),
     }
 }
 

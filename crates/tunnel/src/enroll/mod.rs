@@ -22,4 +22,4 @@ mod renew;
 
 pub(crate) use fleeting::Fleeting;
 pub(crate) use kept::{Kept, NOBODY};
-pub(crate) use redeem::{drafted, enroll_new, enroll_with, redeem};
+pub(crate) use redeem::{LINE_MAX, drafted, enroll_new, enroll_with, redeem};

@@ -28,7 +28,7 @@ use crate::runtime::slow_runtime;
 const FILE: &str = "client.yaml";
 
 /// The largest size of a code that is read, in bytes; longer than any code.
-const LINE_MAX: u64 = 16 << 10;
+pub(crate) const LINE_MAX: u64 = 16 << 10;
 
 /// Sends the code to the server, writes the new configuration to the file of `--config`, and
 /// returns the arguments of a client that starts with that file. If the file already exists and
@@ -38,7 +38,7 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<Option<Cli
     let line = if code == "-" { Some(first_line(LINE_MAX)?) } else { None };
     let code = line.as_deref().unwrap_or(code);
     let mut code = Code::read(code).map_err(|why| WrongConfig::one(format!("--enroll: {why}")))?;
-    choose_servers(&mut code, args);
+    choose_servers(&mut code, args)?;
     let path = args.daemon.config.clone().unwrap_or_else(|| FILE.into());
     // An empty file comes from an enrolment that was interrupted.
     if fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
@@ -67,7 +67,7 @@ pub(crate) fn enroll_with(
     path: &Path,
     lists: &Lists,
 ) -> anyhow::Result<()> {
-    choose_servers(&mut code, args);
+    choose_servers(&mut code, args)?;
     exchange_for_file(args, &code, path, (lists, ""))
 }
 
@@ -80,9 +80,12 @@ pub(crate) fn drafted(
     token: &str,
     (lists, more): (&Lists, &str),
 ) -> anyhow::Result<Zeroizing<String>> {
-    choose_servers(&mut code, args);
-    let pin = code.pin.as_deref().filter(|_| code.self_signed);
-    file(&code, pin, token, (args, lists, more))
+    choose_servers(&mut code, args)?;
+    let each = code.each().map(|code| {
+        let pin = code.pin.as_deref().filter(|_| code.self_signed);
+        AtServer { code, pin, token }
+    });
+    file(&each.collect::<Vec<_>>(), (args, lists, more))
 }
 
 /// Enrols with the code of a new client, and creates its file with these services, forwards, and
@@ -96,7 +99,7 @@ pub(crate) fn enroll_new(
     path: &Path,
     (lists, more): (&Lists, &str),
 ) -> anyhow::Result<()> {
-    choose_servers(&mut code, args);
+    choose_servers(&mut code, args)?;
     // The empty file reserves the name for the following steps, which remove it after a failure.
     files::create_new(path).with_context(|| format!("making {}", path.display()))?;
     exchange_for_file(args, &code, path, (lists, more)).inspect_err(|_| {
@@ -107,31 +110,57 @@ pub(crate) fn enroll_new(
     })
 }
 
-/// Sends the code and writes the file.
+/// What the file of a client has of a server.
+struct AtServer<'a> {
+    code: &'a Code,
+    pin: Option<&'a str>,
+    token: &'a str,
+}
+
+/// Sends the code of each server to that server, and writes the file. Without the first server
+/// nothing is written, and no other code is sent. The file lacks a further server that has not
+/// taken its code.
 fn exchange_for_file(
     args: &ClientArgs,
     code: &Code,
     path: &Path,
     (lists, more): (&Lists, &str),
 ) -> anyhow::Result<()> {
-    // Problems of the other flags are reported before the code is used.
-    let ways = ways(code, args, Vec::new())?;
+    // Problems of the other flags are reported before a code is used.
+    let mut all = Vec::new();
+    for code in code.each() {
+        let secret = Token::new(&code.secret)
+            .map_err(|_| WrongConfig::one("--enroll: the code is damaged".to_owned()))?;
+        all.push((code, ways(code, args, Vec::new())?, secret));
+    }
     let name = Name::new(&code.name).map_err(|why| WrongConfig::one(format!("--enroll: {why}")))?;
-    let secret = Token::new(&code.secret)
-        .map_err(|_| WrongConfig::one("--enroll: the code is damaged".to_owned()))?;
-    // The longest text: with the pin, and with the longest token.
-    let longest = file(code, code.pin.as_deref(), "", (args, lists, more))?.len() + TOKEN_MOST;
+    // The longest text: with the pins, and with the longest tokens.
+    let longest = |code| AtServer { code, pin: code.pin.as_deref(), token: "" };
+    let longest: Vec<_> = code.each().map(longest).collect();
+    let longest = file(&longest, (args, lists, more))?.len() + TOKEN_MOST * all.len();
     let place = Reserved::new(path, longest)?;
     let runtime = slow_runtime()?;
-    let exchanging = || runtime.block_on(exchange(&ways, &name, &secret));
-    let (token, won) = Waiting::during("waiting for the server", exchanging)?;
-    // Over a path without TLS, or through a reverse proxy, the server's certificate was not
-    // presented. So the pin of the code is kept.
-    let way = &ways[won];
-    let is_seen = way.has_tls && !way.is_of_proxy;
-    let pin = code.pin.as_deref().filter(|_| way.is_pinned || !is_seen);
-    let pin = pin.filter(|_| args.pin.is_empty() && args.ca.is_none());
-    place.fill(&file(code, pin, token.reveal(), (args, lists, more))?).with_context(|| {
+    let (mut done, mut missing) = (Vec::new(), Vec::new());
+    for (code, ways, secret) in &all {
+        let exchanging = || runtime.block_on(exchange(ways, &name, secret));
+        match Waiting::during("waiting for the server", exchanging) {
+            Ok((token, won)) => {
+                // Over a path without TLS, or through a reverse proxy, the server's certificate was
+                // not presented. So the pin of the code is kept.
+                let way = &ways[won];
+                let is_seen = way.has_tls && !way.is_of_proxy;
+                let pin = code.pin.as_deref().filter(|_| way.is_pinned || !is_seen);
+                let pin = pin.filter(|_| args.pin.is_empty() && args.ca.is_none());
+                done.push((*code, pin, token));
+            }
+            Err(why) if done.is_empty() => return Err(why),
+            Err(why) => missing.push(why),
+        }
+    }
+    let each =
+        done.iter().map(|(code, pin, token)| AtServer { code, pin: *pin, token: token.reveal() });
+    let text = file(&each.collect::<Vec<_>>(), (args, lists, more))?;
+    place.fill(&text).with_context(|| {
         format!(
             "the token of client `{name}` is lost: ask for another code with `tunnel enroll --renew \
              {name}`"
@@ -140,6 +169,12 @@ fn exchange_for_file(
     let rights = rights(code).map(|rights| format!(" it {rights};")).unwrap_or_default();
     let at = path.display();
     term::err(format_args!("client `{name}` is enrolled;{rights} its configuration is {at}"));
+    for why in missing {
+        term::err(format_args!(
+            "{at} lacks a server: {why:#} (hint: enrol there with another file, --config FILE, and \
+             take its entry of `servers` over)"
+        ));
+    }
     Ok(())
 }
 
@@ -151,15 +186,23 @@ fn rights(code: &Code) -> Option<Allowed> {
 
 /// Puts the addresses that the client will use into the code: those of `--server` unchanged, else
 /// the encrypted addresses of the code.
-fn choose_servers(code: &mut Code, args: &ClientArgs) {
+fn choose_servers(code: &mut Code, args: &ClientArgs) -> Result<(), WrongConfig> {
     if args.server.is_empty() {
+        let others = mem::take(&mut code.others);
         code.urls = encrypted(mem::take(&mut code.urls));
+        let others = others.into_iter().map(|other| Code { urls: encrypted(other.urls), ..other });
+        code.others = others.collect();
+    } else if !code.others.is_empty() {
+        let text = "--server goes with the code of one server; the code names several (hint: say \
+                    --server to `tunnel enroll` of each server)";
+        return Err(WrongConfig::one(text.to_owned()));
     } else {
         // A text that is not an address is reported with its flag.
         let long =
             |text: &String| server_url(text).map_or_else(|_| text.clone(), |at| at.to_string());
         code.urls = args.server.iter().map(long).collect();
     }
+    Ok(())
 }
 
 /// Checks that the existing file belongs to this client.
@@ -179,24 +222,32 @@ fn is_of(path: &Path, name: &str) -> anyhow::Result<()> {
 }
 
 /// The text of the configuration, with all settings of the client, and with the lines of `more`.
+/// Several servers have a token each, and the first of them that answers has the services.
 fn file(
-    code: &Code,
-    pin: Option<&str>,
-    token: &str,
+    all: &[AtServer<'_>],
     (args, lists, more): (&ClientArgs, &Lists, &str),
 ) -> anyhow::Result<Zeroizing<String>> {
     let mut text = String::from("# Made by `tunnel client --enroll`.\nservers:\n");
-    for url in &code.urls {
-        let sni = code.names.get(url).map(|name| format!(", sni: {}", quoted(name)));
-        let pin = pin.filter(|_| is_pinned(url, code.proxied));
-        let tls = pin.map(|pin| format!(", tls: {{ pin: {} }}", quoted(pin)));
-        let more: String = sni.into_iter().chain(tls).collect();
-        let _ = match more.as_str() {
-            "" => writeln!(text, "  - {}", quoted(url)),
-            more => writeln!(text, "  - {{ url: {}{more} }}", quoted(url)),
-        };
+    match all {
+        [AtServer { code, pin, token }] => {
+            for path in paths(code, *pin) {
+                let _ = writeln!(text, "  - {path}");
+            }
+            let _ = writeln!(text, "name: {}\ntoken: {}", quoted(&code.name), quoted(token));
+        }
+        all => {
+            let names = names(all);
+            for (AtServer { code, pin, token }, name) in all.iter().zip(&names) {
+                let _ = writeln!(text, "  - name: {}\n    paths:", quoted(name));
+                for path in paths(code, *pin) {
+                    let _ = writeln!(text, "      - {path}");
+                }
+                let _ = writeln!(text, "    token: {}", quoted(token));
+            }
+            let name = all.first().map(|one| one.code.name.as_str()).unwrap_or_default();
+            let _ = writeln!(text, "use: failover\nname: {}", quoted(name));
+        }
     }
-    let _ = writeln!(text, "name: {}\ntoken: {}", quoted(&code.name), quoted(token));
     if let Some(chosen) = Verified::of_flags(args)? {
         text.push_str(&chosen.text());
     }
@@ -205,6 +256,34 @@ fn file(
     }
     text.push_str(more);
     Ok(Zeroizing::new(edit::publish(FILE, &text, lists).map_err(refusal)?))
+}
+
+/// The paths to a server as text of the configuration.
+fn paths(code: &Code, pin: Option<&str>) -> Vec<String> {
+    let path = |url: &String| {
+        let sni = code.names.get(url).map(|name| format!(", sni: {}", quoted(name)));
+        let pin = pin.filter(|_| is_pinned(url, code.proxied));
+        let tls = pin.map(|pin| format!(", tls: {{ pin: {} }}", quoted(pin)));
+        let more: String = sni.into_iter().chain(tls).collect();
+        match more.as_str() {
+            "" => quoted(url),
+            more => format!("{{ url: {}{more} }}", quoted(url)),
+        }
+    };
+    code.urls.iter().map(path).collect()
+}
+
+/// A name for each server: the host of its first path, or a number where the host is no name or has
+/// a second server.
+fn names(all: &[AtServer<'_>]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (nth, AtServer { code, .. }) in all.iter().enumerate() {
+        let url = code.urls.first().and_then(|url| url.parse::<Endpoint>().ok());
+        let host = url.map(|url| url.host.bare()).filter(|host| Name::new(host).is_ok());
+        let host = host.filter(|host| !names.contains(host));
+        names.push(host.unwrap_or_else(|| format!("server-{}", nth + 1)));
+    }
+    names
 }
 
 /// Whether the pin of the server applies to this URL.
@@ -275,7 +354,56 @@ mod tests {
             reach: None,
             urls: vec![url.to_owned()],
             names: BTreeMap::new(),
+            others: Vec::new(),
         }
+    }
+
+    fn of_one(
+        code: &Code,
+        pin: Option<&str>,
+        rest: (&ClientArgs, &Lists, &str),
+    ) -> Zeroizing<String> {
+        file(&[AtServer { code, pin, token: "t" }], rest).unwrap()
+    }
+
+    #[test]
+    fn the_file_of_a_code_for_several_servers_has_a_token_for_each_and_fails_over() {
+        let tokens = [
+            "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ",
+            "hT4mW9cXz2QpLs7VbN0dKf6yRg3JuEa8iMoYk5C1vBs",
+        ];
+        let pin = "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        let second = Code { urls: vec!["tls://a:2".into(), "quic://a:2".into()], ..code("") };
+        let all = [
+            AtServer { code: &code("tls://a:1"), pin: Some(pin), token: tokens[0] },
+            AtServer { code: &second, pin: None, token: tokens[1] },
+            AtServer { code: &code("tls://[2001:db8::1]:7000"), pin: None, token: tokens[0] },
+        ];
+        let text = file(&all, (&ClientArgs::default(), &Lists::default(), "")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("client.yaml");
+        files::create_new(&path).unwrap();
+        fs::write(&path, text.as_bytes()).unwrap();
+        let Either::Client(loaded) = load::file(&path).unwrap() else { panic!("no client") };
+        let config = loaded.config;
+        assert_eq!(config.policy, config::Policy::Failover);
+        let names: Vec<_> = config.servers.iter().map(|server| server.label()).collect();
+        assert_eq!(names, ["a", "server-2", "server-3"]);
+        assert_eq!(config.servers[1].paths.len(), 2);
+        let token = |nth: usize| config.servers[nth].token.as_ref().unwrap().secret.reveal();
+        assert_eq!([token(0), token(1)], tokens);
+        assert_eq!(config.pins(), [pin]);
+    }
+
+    #[test]
+    fn the_addresses_of_a_flag_go_with_the_code_of_one_server() {
+        let args = ClientArgs { server: vec!["tls://c:1".into()], ..ClientArgs::default() };
+        let mut both = code("tls://a:1");
+        both.join(vec![code("tcp://b:1")]).unwrap();
+        let why = choose_servers(&mut both, &args).unwrap_err().to_string();
+        assert!(why.contains("the code names several"), "{why}");
+        choose_servers(&mut both, &ClientArgs::default()).unwrap();
+        assert_eq!(both.others[0].urls, ["tcp://b:1"]);
     }
 
     #[test]
@@ -299,11 +427,11 @@ mod tests {
             ("tcp://a:1", false),
         ] {
             let nothing = (&ClientArgs::default(), &Lists::default(), "");
-            let text = file(&code(url), Some(pin), "t", nothing).unwrap();
+            let text = of_one(&code(url), Some(pin), nothing);
             assert_eq!(text.contains(pin), has_tls, "{url}");
             // Of these, a reverse proxy ends TLS of a WebSocket alone.
             let proxied = Code { proxied: true, ..code(url) };
-            let text = file(&proxied, Some(pin), "t", nothing).unwrap();
+            let text = of_one(&proxied, Some(pin), nothing);
             assert_eq!(text.contains(pin), has_tls && !url.starts_with("wss"), "{url}");
         }
     }
@@ -316,7 +444,7 @@ mod tests {
         let pin = "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
         let args = ClientArgs::default();
         for pin in [None, Some(pin)] {
-            let text = file(&code, pin, "t", (&args, &Lists::default(), "")).unwrap();
+            let text = of_one(&code, pin, (&args, &Lists::default(), ""));
             assert!(text.contains(r#"sni: "tunnel.example.com""#), "{}", *text);
             assert_eq!(text.contains("pin"), pin.is_some());
         }
@@ -330,10 +458,10 @@ mod tests {
         let code = Code { pin: Some("sha256:code".into()), ..code("tls://a:1") };
         let lists = Lists::default();
         let args = ClientArgs { ca: Some("/etc/$${x}/ca.pem".into()), ..ClientArgs::default() };
-        let text = file(&code, None, "t", (&args, &lists, "")).unwrap();
+        let text = of_one(&code, None, (&args, &lists, ""));
         assert!(text.contains("\ntls: { ca: \"/etc/$$${x}/ca.pem\" }\n"), "{}", *text);
         let args = ClientArgs { pin: vec![pin.into()], ..ClientArgs::default() };
-        let text = file(&code, None, "t", (&args, &lists, "")).unwrap();
+        let text = of_one(&code, None, (&args, &lists, ""));
         assert!(text.contains(&format!("\ntls: {{ pin: [\"{pin}\"] }}\n")), "{}", *text);
         let ways = ways(&code, &args, Vec::new()).unwrap();
         assert_eq!(ways.len(), 1, "neither the system nor the pin of the code");
@@ -351,10 +479,10 @@ mod tests {
             ..ClientArgs::default()
         };
         let mut code = of_code();
-        choose_servers(&mut code, &given(&[]));
+        choose_servers(&mut code, &given(&[])).unwrap();
         assert_eq!(code.urls, ["tls://a:2", "quic://a:2"]);
         let mut code = of_code();
-        choose_servers(&mut code, &given(&["tcp://b:1", "tls://b:2"]));
+        choose_servers(&mut code, &given(&["tcp://b:1", "tls://b:2"])).unwrap();
         assert_eq!(code.urls, ["tcp://b:1", "tls://b:2"]);
     }
 
@@ -375,7 +503,7 @@ mod tests {
         // Cargo sets this variable.
         for url in ["tls://${CARGO_PKG_NAME}.example:7000", "wss://a.example/${CARGO_PKG_NAME}"] {
             assert!(checked(&code(url), &args, &Verified::default()).is_err(), "{url}");
-            let text = file(&code(url), None, "t", (&args, &Lists::default(), "")).unwrap();
+            let text = of_one(&code(url), None, (&args, &Lists::default(), ""));
             assert!(text.contains("$${CARGO_PKG_NAME}"));
         }
     }

@@ -1,11 +1,11 @@
 //! The client's side of a renewal: exchanges a code for a new token, and replaces the old token.
 //! Everything else in the configuration is left unchanged.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use config::ClientConfig;
 use config::edit::{Action, Operation, Value};
+use config::{ClientConfig, ServerPaths, server_url};
 use control::Instance;
 use ops::command::ReadStatus;
 use ops::enrol::Code;
@@ -24,6 +24,9 @@ use crate::load::{self, Either};
 use crate::runtime::slow_runtime;
 use crate::whereabouts::control_of;
 
+/// The token of the trial whether a key can be written.
+const NO_TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
+
 /// More bytes than any token has.
 pub(super) const TOKEN_MOST: usize = 1 << 10;
 
@@ -40,7 +43,7 @@ pub(super) fn renew(
         Either::Client(loaded) => Some(loaded.config),
         Either::Server(_) | Either::Proxy(_) => None,
     };
-    let token_file = config.as_ref().and_then(|config| config.token.as_ref()?.file.clone());
+    let (key, token_file) = place_of(config.as_ref(), code)?;
     // The code must not be used before the space for its result is reserved.
     let place = match &token_file {
         Some(named) => {
@@ -50,6 +53,10 @@ pub(super) fn renew(
         None => file.clone(),
     };
     place.writable()?;
+    if token_file.is_none() {
+        // A key that cannot be written there is an error before the code is used.
+        file.edit(&file.read()?, &[replacement(&key, NO_TOKEN)])?;
+    }
     extend(path, args)?;
     let room = place.room(TOKEN_MOST).context("the code has not been used and is still good")?;
     let of_file = config.as_ref().map(Verified::of_file).unwrap_or_default();
@@ -60,7 +67,8 @@ pub(super) fn renew(
     let runtime = slow_runtime()?;
     let exchanging = || runtime.block_on(exchange(&ways, &name, &secret));
     let (token, _) = Waiting::during("waiting for the server", exchanging)?;
-    write(&file, token_file.is_some().then_some(&place), room, token.reveal()).context(
+    let token_place = token_file.is_some().then_some(&place);
+    write((&file, &key), token_place, room, token.reveal()).context(
         "the new token is lost, and the old token is still valid: ask for another code with \
          `tunnel enroll --renew`",
     )?;
@@ -76,7 +84,9 @@ pub(super) fn renew(
              one, which stays valid; try again: tunnel reload --config {at}"
         )
     })?;
-    let has_changed = reloaded.applied.iter().any(|line| line.starts_with("token "));
+    // A server whose token has changed gets new links.
+    let first = if key == "/token" { "token " } else { "servers " };
+    let has_changed = reloaded.applied.iter().any(|line| line.starts_with(first));
     // A client with the key `watch` may already have read the file.
     if !has_changed && !config.common.watch {
         bail!(
@@ -104,17 +114,51 @@ fn find(path: &Path, config: &ClientConfig, args: &ClientArgs) -> Option<(u32, I
     })
 }
 
-/// Writes the token to `token_file`, or to the key `token` of the configuration without one.
+/// The key of the token that the code renews, as a path in the file, and the file of the token, if
+/// the configuration names one. Of several servers, the server that made the code has the token.
+fn place_of(
+    config: Option<&ClientConfig>,
+    code: &Code,
+) -> Result<(String, Option<PathBuf>), WrongConfig> {
+    let of_top = || {
+        let file = config.and_then(|config| config.token.as_ref()?.file.clone());
+        ("/token".to_owned(), file)
+    };
+    let Some(config) = config.filter(|config| config.servers.len() > 1) else {
+        return Ok(of_top());
+    };
+    let long = |url: &String| server_url(url).map_or_else(|_| url.clone(), |url| url.to_string());
+    let urls: Vec<_> = code.urls.iter().map(long).collect();
+    let is_of = |server: &ServerPaths| {
+        server.paths.iter().any(|path| urls.contains(&path.endpoint.to_string()))
+    };
+    let Some(nth) = config.servers.iter().position(is_of) else {
+        return Err(WrongConfig::one(format!(
+            "the file has several servers, and none of them is at {} (hint: name the address of \
+             the server in the file by --server)",
+            urls.join(", ")
+        )));
+    };
+    let own = config.servers.get(nth).and_then(|server| server.token.as_ref());
+    Ok((format!("/servers/{nth}/token"), own.and_then(|token| token.file.clone())))
+}
+
+/// The change of the file that replaces the token at this key.
+fn replacement(key: &str, token: &str) -> Operation {
+    let action = Action::Add(Value::Text(token.replace("${", "$${")));
+    Operation { path: key.to_owned(), action }
+}
+
+/// Writes the token to `token_file`, or to its key in the configuration without one.
 fn write(
-    file: &ConfigFile,
+    (file, key): (&ConfigFile, &str),
     token_file: Option<&ConfigFile>,
     room: Room,
     token: &str,
 ) -> anyhow::Result<()> {
     let Some(place) = token_file else {
         let before = file.read()?;
-        let action = Action::Add(Value::Text(token.replace("${", "$${")));
-        let after = file.edit(&before, &[Operation { path: "/token".to_owned(), action }])?;
+        let after = file.edit(&before, &[replacement(key, token)])?;
         return file.replace_in(room, &before, &after);
     };
     place.fill(room, &format!("{token}\n"))
@@ -128,6 +172,56 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_several_servers_the_token_of_the_server_that_made_the_code_is_renewed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("client.yaml");
+        let token = NO_TOKEN;
+        let text = format!(
+            "servers:\n  - {{ name: fra, paths: [tls://a:1] }} # first\n  - name: nyc\n    url: tls://b\n    \
+             token: {token}\nname: home\ntoken: {token}\n"
+        );
+        fs::write(&path, &text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let Either::Client(loaded) = load::file(&path).unwrap() else { panic!("no client") };
+        let key_of = |url: &str| {
+            let mut code = Code::read(&of(url).text()).unwrap();
+            code.urls = vec![url.to_owned()];
+            place_of(Some(&loaded.config), &code)
+        };
+        assert!(
+            key_of("tls://c:1").unwrap_err().to_string().contains("none of them is at tls://c")
+        );
+        let file = ConfigFile(path.clone());
+        for (url, key, new) in [
+            ("tls://b:7000", "/servers/1/token", "new-b"),
+            ("tls://a:1", "/servers/0/token", "new-a"),
+        ] {
+            assert_eq!(key_of(url).unwrap(), (key.to_owned(), None), "{url}");
+            write((&file, key), None, file.room(TOKEN_MOST).unwrap(), new).unwrap();
+        }
+        let now = fs::read_to_string(&path).unwrap();
+        assert!(now.contains("token: new-b\nname: home"), "{now}");
+        assert!(now.contains("token: new-a } # first"), "{now}");
+        assert!(now.ends_with(&format!("\ntoken: {token}\n")), "the others keep theirs: {now}");
+    }
+
+    fn of(url: &str) -> Code {
+        Code {
+            name: "home".to_owned(),
+            secret: NO_TOKEN.to_owned(),
+            pin: None,
+            self_signed: false,
+            renew: true,
+            proxied: false,
+            may: None,
+            reach: None,
+            urls: vec![url.to_owned()],
+            names: std::collections::BTreeMap::new(),
+            others: Vec::new(),
+        }
+    }
+
+    #[test]
     fn the_token_is_replaced_where_it_stands_and_everything_else_stays() {
         let dir = tempfile::tempdir().unwrap();
         let [config, secret] = ["client.yaml", "t"].map(|name| dir.path().join(name));
@@ -135,13 +229,13 @@ mod tests {
         fs::write(&config, text).unwrap();
         fs::set_permissions(&config, fs::Permissions::from_mode(0o640)).unwrap();
         let file = ConfigFile(config.clone());
-        write(&file, None, file.room(TOKEN_MOST).unwrap(), "new-1").unwrap();
+        write((&file, "/token"), None, file.room(TOKEN_MOST).unwrap(), "new-1").unwrap();
         assert_eq!(fs::read_to_string(&config).unwrap(), text.replace("\"old\"", "new-1"));
         assert_eq!(fs::metadata(&config).unwrap().permissions().mode() & 0o777, 0o640);
 
         fs::write(&secret, "old\n").unwrap();
         let place = ConfigFile(secret.clone());
-        write(&file, Some(&place), place.room(TOKEN_MOST).unwrap(), "new-2").unwrap();
+        write((&file, "/token"), Some(&place), place.room(TOKEN_MOST).unwrap(), "new-2").unwrap();
         assert_eq!(fs::read_to_string(&secret).unwrap(), "new-2\n");
         assert!(!fs::read_to_string(&config).unwrap().contains("new-2"));
     }

@@ -130,6 +130,46 @@ fn two_commands_on_two_machines_publish_a_port() {
 }
 
 #[test]
+fn a_joined_code_enrols_at_each_server() {
+    let (origin, public) = (Origin::echo(), default_port());
+    let servers = [Setup::new(Scheme::TLS).start_server(), Setup::new(Scheme::TLS).start_server()];
+    let of_second = code(&servers[1], &["away"]);
+    let (exit, _, complaint) = enroll(&servers[0], &["else", "--add", &of_second]);
+    assert_eq!(exit, Some(2), "{complaint}");
+    assert!(complaint.contains("--add: a code of client `away`, not of `else`"), "{complaint}");
+    let joined = code(&servers[0], &["away", "--add", &of_second]);
+    assert!(!joined.contains(&of_second), "each server's code is whole inside");
+    let dir = TempDir::new().unwrap();
+    let publish = format!("tcp://:{public}=tcp://127.0.0.1:{}", origin.port());
+    let mut command = redeem(dir.path(), &joined, &["--publish", &publish]);
+    let mut client = Daemon::start("client", dir.path(), &mut command);
+    client.wait_line(&["client `away` is enrolled", "home.yaml"], SOON);
+    wait("the service", SOON, || try_connect(public).ok());
+    echo(&connect(public), 1);
+    let text = fs::read_to_string(dir.path().join("home.yaml")).unwrap();
+    assert!(text.contains("\nuse: failover\n"), "{text}");
+    let tokens: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("    token: ")).collect();
+    assert!(tokens.len() == 2 && tokens[0] != tokens[1], "{text}");
+    client.terminate();
+    client.wait_end(SOON);
+
+    // A used code of the second server leaves the first server, and the file says so.
+    let dir = TempDir::new().unwrap();
+    let (exit, _, complaint) = enroll(&servers[1], &["--revoke", "away"]);
+    assert_eq!(exit, Some(0), "{complaint}");
+    let (exit, _, complaint) = enroll(&servers[0], &["--revoke", "away"]);
+    assert_eq!(exit, Some(0), "{complaint}");
+    let of_first = code(&servers[0], &["away"]);
+    let by_hand = format!("{of_first}+{of_second}");
+    let mut command = redeem(dir.path(), &by_hand, &["--publish", &publish]);
+    let client = Daemon::start("client", dir.path(), &mut command);
+    client.wait_line(&["home.yaml lacks a server", "the code is not good"], SOON);
+    wait("the service", SOON, || try_connect(public).ok());
+    let text = fs::read_to_string(dir.path().join("home.yaml")).unwrap();
+    assert!(text.contains("\ntoken: ") && !text.contains("use:"), "{text}");
+}
+
+#[test]
 fn a_code_works_once_and_only_whole_and_gives_the_rights_it_was_made_with() {
     for scheme in [Scheme::TLS, Scheme::WSS, Scheme::TCP] {
         let origin = Origin::echo();
