@@ -14,7 +14,7 @@
 //! | `model` | the checked types: the keys of each map, how each value is read |
 //! | `decode` | what concerns several keys, entries or sections at once |
 //! | `lists`, `shadow` | services and forwards from file, flags and commands; which entry wins |
-//! | `taken` | conflicts of listeners |
+//! | `taken`, `published` | conflicts of listeners; public addresses by the servers that have them |
 //! | `rights` | which ports a client may bind, and which targets it may reach |
 //! | `hosts`, `names`, `international` | host names: rights, services by name, letters beyond ASCII |
 //! | `private_service` | the name of a service of another client |
@@ -60,6 +60,7 @@ mod private_service;
 mod problem;
 mod proxy;
 mod public_url;
+mod published;
 #[cfg(test)]
 mod reference;
 mod rights;

@@ -2,13 +2,13 @@
 //! commands to the running client. A later list adds to an earlier list.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use proto::control::{MESSAGE_MAX, SERVICES_MAX};
 
 use crate::address::local;
 use crate::model::{Forward, Public, Service};
-use crate::names::{NameKind, Names, expand, is_own, public_name};
+use crate::names::{NameKind, expand, is_own, public_name};
+use crate::published::PublishedAt;
 use crate::taken::{Bind, Taken};
 use crate::{BadValue, Local};
 
@@ -120,11 +120,12 @@ impl Lists {
             return Ok(());
         }
         self.services.iter_mut().try_for_each(public)?;
-        let mut names = Names::default();
+        let mut names = PublishedAt::default();
         for service in &self.services {
+            let path = service.terms.http.path.as_deref();
             for public in &service.public {
                 if let Public::Name { kind, host } = public
-                    && !names.take(*kind, host, service.terms.http.path.as_deref())
+                    && !names.take_name(&service.servers, (*kind, host), path)
                 {
                     return Err(twice(public));
                 }
@@ -159,44 +160,21 @@ pub(crate) fn too_many(services: usize, published: usize) -> Option<BadValue> {
 /// The names and public addresses of services.
 pub(crate) struct Places {
     names: BTreeSet<String>,
-    tcp: Taken,
-    udp: Taken,
-    hosts: Names,
+    public: PublishedAt,
 }
 
 impl Places {
     pub(crate) fn of(services: &[Service]) -> Self {
         let names = services.iter().map(|service| service.name.clone()).collect();
-        let (mut tcp, mut udp, mut hosts) = (Taken::default(), Taken::default(), Names::default());
-        for service in services {
-            for public in &service.public {
-                // Only the tables are used. The services were compared with each other already.
-                match public {
-                    Public::Tcp { bind, port } => drop(tcp.take(bound(*bind), *port)),
-                    Public::Udp { bind, port } => drop(udp.take(bound(*bind), *port)),
-                    Public::Name { kind, host } => {
-                        let _ = hosts.take(*kind, host, service.terms.http.path.as_deref());
-                    }
-                }
-            }
-        }
-        Self { names, tcp, udp, hosts }
+        let mut public = PublishedAt::default();
+        services.iter().for_each(|service| public.add(service));
+        Self { names, public }
     }
 
     /// Whether the service has one of the names or addresses.
     pub(crate) fn are_of(&self, service: &Service) -> bool {
-        let path = service.terms.http.path.as_deref();
-        let clashes = |public: &Public| match public {
-            Public::Tcp { bind, port } => self.tcp.clash(bound(*bind), *port).is_some(),
-            Public::Udp { bind, port } => self.udp.clash(bound(*bind), *port).is_some(),
-            Public::Name { kind, host } => self.hosts.has(*kind, host, path),
-        };
-        self.names.contains(&service.name) || service.public.iter().any(clashes)
+        self.names.contains(&service.name) || self.public.has_one_of(service)
     }
-}
-
-fn bound(bind: Option<IpAddr>) -> Bind {
-    bind.map_or(Bind::Public, Bind::Ip)
 }
 
 /// Whether two forwards cannot listen at the same time.

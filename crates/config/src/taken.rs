@@ -22,6 +22,11 @@ pub(crate) enum Bind {
 }
 
 impl Bind {
+    /// The address of a public port.
+    pub(crate) fn of(bind: Option<IpAddr>) -> Self {
+        bind.map_or(Self::Public, Self::Ip)
+    }
+
     /// The text before the port: `0.0.0.0`, `[::1]`, or an empty text for `public_bind`.
     pub(crate) fn host(self) -> String {
         match self {

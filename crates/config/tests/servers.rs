@@ -129,3 +129,64 @@ fn services_and_forwards_name_servers_that_exist() {
     }
     assert!(client(two, "use: some").unwrap_err().contains("unknown policy `some` of servers"));
 }
+
+#[test]
+fn a_public_address_may_be_used_at_each_server_and_once_at_one() {
+    let two = "['fra=tls://a', 'nyc=tls://b']";
+    let services = |first: &str, second: &str| {
+        let one = |name: &str, servers: &str| {
+            format!("{{ name: {name}, public: [10022], target: 22{servers} }}")
+        };
+        let [first, second] = [one("first", first), one("second", second)];
+        client(two, &format!("services: [{first}, {second}]"))
+    };
+    let both = services(", servers: fra", ", servers: nyc").unwrap();
+    assert_eq!(both.services.len(), 2);
+    for (first, second) in [
+        (", servers: fra", ", servers: fra"),
+        (", servers: fra", ", servers: [nyc, fra]"),
+        (", servers: fra", ""),
+        ("", ", servers: nyc"),
+    ] {
+        let told = services(first, second).unwrap_err();
+        assert!(told.contains("services[1].public[0]: tcp://:10022 is published twice"), "{told}");
+    }
+    let named = |servers: [&str; 2]| {
+        let one = |name: &str, servers: &str| {
+            format!(
+                "{{ name: {name}, public: 'http://{{name}}.example', target: 'http://a', servers: {servers} }}"
+            )
+        };
+        client(two, &format!("services: [{}, {}]", one("a", servers[0]), one("b", servers[1])))
+    };
+    assert!(named(["fra", "nyc"]).is_ok());
+    assert!(named(["fra", "fra"]).unwrap_err().contains("is published twice"));
+}
+
+#[test]
+fn a_policy_without_a_choice_and_a_trust_that_dns_decides_are_warned_of() {
+    let warnings = |text: &str| -> Vec<String> {
+        let sources = Sources { env: &|_| None, read: &|_| Err("no file".into()) };
+        let text = format!("name: home\ntoken: {TOKEN}\n{text}");
+        let text = Some(Text { name: "c.yaml", text: &text });
+        let loaded = config::load_client(text, &ClientFlags::default(), &sources).unwrap();
+        loaded.warnings.iter().map(ToString::to_string).collect()
+    };
+    let pin = "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    for (text, said) in [
+        ("servers: tls://a\nuse: failover\n", Some("use: one server, so no other")),
+        ("servers: [{ name: a, paths: [tls://a, quic://a] }]\nuse: nearest\n", Some("use: one")),
+        ("servers: [tls://a, tls://b]\nuse: all\n", None),
+        ("servers: ['a=tls://a', 'b=tls://b']\nuse: failover\n", None),
+        ("srv: _t._tcp.a.example\nuse: failover\n", Some("srv: DNS names the servers")),
+        (&format!("srv: _t._tcp.a.example\ntls: {{ pin: '{pin}' }}\n"), None),
+        ("srv: _t._tcp.a.example\ntls: { ca: ca.crt }\n", None),
+        ("servers_from: https://a.example/s\nuse: failover\n", None),
+    ] {
+        let told = warnings(text);
+        match said {
+            Some(said) => assert!(told.len() == 1 && told[0].contains(said), "{text}: {told:?}"),
+            None => assert!(told.is_empty(), "{text}: {told:?}"),
+        }
+    }
+}

@@ -13,7 +13,7 @@ use ops::state::{Places, StateDir};
 use ops::{Loaded, Role, Serving, term};
 
 use crate::alone::Alone;
-use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ProxyArgs, Sample, ServerArgs};
+use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ProxyArgs, ServerArgs};
 use crate::daemon::{self, Frame};
 use crate::enroll::{self, Kept, NOBODY};
 use crate::first_start::{self, Invitation};
@@ -36,11 +36,9 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Run(args) => supervise::run(args),
         Command::Demo { once } => run_demo(*once),
         Command::Check(args) => check::check(args),
-        Command::Generate(Generate::Config { side }) => Ok(term::out(match side {
-            Sample::Server => config::sample::SERVER.trim_end(),
-            Sample::Client => config::sample::CLIENT.trim_end(),
-            Sample::Proxy => config::sample::PROXY.trim_end(),
-        })?),
+        Command::Generate(Generate::Config { side, server, policy }) => {
+            Ok(term::out(generate::sample(*side, server, *policy)?)?)
+        }
         Command::Generate(Generate::Token { no_newline }) => {
             let token = ops::token()?;
             Ok(if *no_newline { term::out_bare(token) } else { term::out(token) }?)

@@ -11,10 +11,13 @@ use crate::lists::{open_to_all, publishes_admin};
 use crate::model::client::Retry;
 use crate::model::limits::limits;
 use crate::model::times::Times;
-use crate::model::{ClientConfig, Common, Forward, KeptLists, Path, credentials, entry};
+use crate::model::{
+    ClientConfig, Common, Forward, KeptLists, Path, PathDefaults, Policy, ServerPaths, credentials,
+    entry,
+};
 use crate::section::{Cx, Item, Section};
 use crate::yaml::At;
-use crate::{BadValue, Kept, Lists, Local, Net, Over, Role, Target, values};
+use crate::{BadValue, Kept, Lists, Local, Net, Over, Role, Target, Trust, values};
 
 /// The largest number of exits for any visitor that are reported. Finding the position of each
 /// reads the whole list.
@@ -29,7 +32,7 @@ const TOKEN_BESIDE: &str = "a certificate alone is enough where every server is 
 pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let s = Section::open(cx, root, KeyMap { at: Some(KeyPlace::Client), ..ClientConfig::MAP })?;
     let servers = servers::servers(&s);
-    let policy = s.parse("use").unwrap_or_default();
+    let policy: Policy = s.parse("use").unwrap_or_default();
     let name = s.required("name", "the name of this client in the server's file", values::name);
     // A certificate proves the name only on its own TLS connection, and that connection may end at
     // a reverse proxy.
@@ -48,6 +51,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let token = credentials::tokens(&s, 1, credentials::Kept::Plain, without).pop();
     let is_there = token.is_some() || !s.has("token") && !s.has("token_file");
     let (servers_from, srv, path_defaults) = found::source(&s, token.is_some());
+    warn_of_servers(&s, (&servers, policy), (srv.is_some(), &path_defaults));
     let introduce = s.value("introduce", values::switch).unwrap_or_default();
     let id_prefix = s.value("id_prefix", values::name);
     let (Lists { services, mut forwards }, shadowed) = lists(&s, id_prefix.as_deref());
@@ -123,6 +127,25 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         }
     }
     Some(config)
+}
+
+/// Warns of a policy without effect, and of a trust that DNS decides.
+fn warn_of_servers(
+    s: &Section<'_>,
+    (servers, policy): (&[ServerPaths], Policy),
+    (has_srv, defaults): (bool, &PathDefaults),
+) {
+    if policy.is_single() && servers.len() == 1 {
+        let bad = BadValue::new("one server, so no other server can take over");
+        let hint = "several servers have an entry each: servers: [{ name: fra, paths: [URL] }, …]";
+        s.warn("use", bad.hint(hint));
+    }
+    if has_srv && matches!(defaults.tls.trust, Trust::System) {
+        let bad = BadValue::new("DNS names the servers, and each has to prove only its own name");
+        let hint = "who changes the DNS answer chooses the server: add `tls: { pin: … }` or `tls: \
+                    { ca: … }` at the top";
+        s.warn("srv", bad.hint(hint));
+    }
 }
 
 /// The entry of `services` that defines the service of this name; of several entries the last,

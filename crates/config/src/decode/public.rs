@@ -9,9 +9,10 @@ use crate::address::{Kind, Ports, Role, unix};
 use crate::endpoint::{NO_ZONE, no_zone};
 use crate::lists::{PUBLISHED_MAX, twice};
 use crate::model::Public;
-use crate::names::{NameKind, Names, public_name};
+use crate::names::{NameKind, public_name};
+use crate::published::PublishedAt;
 use crate::section::{Item, Section};
-use crate::taken::{Bind, Clash, Taken};
+use crate::taken::{Bind, Clash};
 use crate::{BadValue, Host, Over};
 
 /// The largest number of ports in the range of a service: each port is a listener on the server.
@@ -20,9 +21,7 @@ const RANGE_MAX: u16 = 1000;
 /// The addresses that services occupy so far.
 #[derive(Default)]
 pub(super) struct Published {
-    tcp: Taken,
-    udp: Taken,
-    names: Names,
+    places: PublishedAt,
     /// Number of addresses so far. Decoding ends when the number exceeds the limit.
     pub(super) count: usize,
 }
@@ -112,28 +111,24 @@ fn place(text: &str) -> Result<Resource, BadValue> {
     Ok(Resource::Ports(over, bind, first, last))
 }
 
-/// Records and returns all addresses. `path` is the key path of the service. `None` if there is no
-/// address or an entry has a problem.
+/// Records and returns all addresses of a service at these servers, for the requests below `path`.
+/// `None` if there is no address or an entry has a problem.
 pub(super) fn publish(
     s: &Section<'_>,
     entries: &[Option<Address>],
-    path: Option<&str>,
+    (path, servers): (Option<&str>, &[String]),
     seen: &mut Published,
 ) -> Option<Vec<Public>> {
     let mut all = Vec::new();
     for Address { item, place } in entries.iter().flatten() {
         let bad = match place {
             Resource::Ports(over, bind, first, last) => {
-                let taken = match over {
-                    Over::Tcp => &mut seen.tcp,
-                    Over::Udp => &mut seen.udp,
-                };
                 for port in *first..=*last {
                     if seen.count > PUBLISHED_MAX {
                         return None;
                     }
                     seen.count += 1;
-                    if let Some(clash) = taken.take(*bind, port) {
+                    if let Some(clash) = seen.places.take(servers, (*over, *bind, port)) {
                         // Reported once per entry: the other ports of a range would repeat the same
                         // message.
                         s.cx.problem(item.at(), &item.path, clashing(*over, *bind, port, clash));
@@ -150,7 +145,8 @@ pub(super) fn publish(
             Resource::Name(kind, host) => {
                 seen.count += 1;
                 let name = Public::Name { kind: *kind, host: host.clone() };
-                let bad = (!seen.names.take(*kind, host, path)).then(|| twice(&name));
+                let is_free = seen.places.take_name(servers, (*kind, host), path);
+                let bad = (!is_free).then(|| twice(&name));
                 all.push(name);
                 bad
             }

@@ -114,7 +114,8 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         }
         Some(Vec::new())
     } else {
-        publish(&s, &entries, terms.http.path.as_deref(), &mut seen.published)
+        let place = (terms.http.path.as_deref(), servers.as_slice());
+        publish(&s, &entries, place, &mut seen.published)
     };
     if shared {
         refuse_chosen(&s, published.as_deref().unwrap_or_default());

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use config::Policy;
 use tls::HostName;
 
 use super::values::years;
@@ -20,6 +21,13 @@ pub(crate) enum Generate {
     Config {
         /// Role of the file
         side: Sample,
+        /// Server of a client: a URL; several URLs are paths to one server, NAME=URL names one of
+        /// several servers; may be repeated
+        #[arg(long, value_name = "URL")]
+        server: Vec<String>,
+        /// Which of several servers of a client has the services: all, failover, nearest
+        #[arg(long = "use", value_name = "POLICY", value_parser = policy)]
+        policy: Option<Policy>,
     },
     /// Print a random token of 256 bits, with which a client logs in
     Token {
@@ -78,6 +86,11 @@ pub(crate) struct CertsArgs {
     /// Folder; an authority in it (ca.crt, ca.key) issues the certificates
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     pub(crate) output: PathBuf,
+}
+
+/// Which of several servers has the services.
+fn policy(text: &str) -> Result<Policy, String> {
+    text.parse().map_err(|bad: config::BadValue| bad.line())
 }
 
 /// A name in a certificate. An international name becomes its `xn--` form.
