@@ -235,7 +235,7 @@ pub(crate) fn client(client: &Client, plan: &Plan) -> Keys {
 
 /// The name of one of several servers: its host, if no other server has the host and if the host
 /// can be a name.
-fn server_name(client: &Client, nth: usize) -> String {
+pub(crate) fn server_name(client: &Client, nth: usize) -> String {
     let host = client.servers.get(nth).map(|path| path.host.as_str()).unwrap_or_default();
     let is_alone = client.servers.iter().filter(|path| path.host == host).count() == 1;
     if is_alone && name(host) == host { host.to_owned() } else { format!("server-{}", nth + 1) }

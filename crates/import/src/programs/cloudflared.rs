@@ -73,7 +73,10 @@ const OTHER: [Row; 37] = [
     already("metrics-update-freq", "figures are those of the moment"),
     to("grace-period", "`drain_timeout`"),
     already("retries", "a client tries again until it is stopped"),
-    already("ha-connections", "`connections` decides how many links there are"),
+    already(
+        "ha-connections",
+        "`connections` decides how many links there are, and `servers` to how many servers",
+    ),
     already("no-autoupdate", "the program never updates itself"),
     already("autoupdate-freq", "the program never updates itself"),
     already("region", VENDOR),
@@ -140,6 +143,9 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
 }
 
 fn head(section: &Section<'_>, client: &mut Client) {
+    let why = "cloudflared keeps connections to two data centres, and a server of your own is in one \
+               place";
+    section.note(why, "a second server of your own in `servers`, with `use: failover`");
     section.text("credentials-file");
     section.text("credentials-contents");
     match section.text("protocol") {

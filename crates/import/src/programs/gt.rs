@@ -74,7 +74,11 @@ pub(super) const ROWS: &[Row] = &[
     to("options.id", "`name`"),
     to("options.secret", "`token`: a new one, as a hash on the server"),
     to("options.remote", "`servers`"),
-    lacks("options.remoteAPI", "the address of the server is in the file", "`servers`"),
+    lacks(
+        "options.remoteAPI",
+        "its answer, `serverAddress`, is not the answer that `servers_from` reads",
+        "`servers_from: URL`, where the answer is {\"servers\": [\"tls://HOST:PORT\"]}",
+    ),
     to("options.remoteSTUN", "`p2p.stun`"),
     to("options.remoteCert", "`tls.ca`"),
     already("options.remoteCertInsecure", "the client pins the key of the server"),

@@ -1,13 +1,15 @@
 //! frp: `frps` and `frpc`, in TOML, YAML, JSON and the earlier INI.
 //!
-//! Each `frpc` file is a client; a file without a server of its own belongs to the client before
-//! it, as included files do. The secret services of all files are matched by their names.
+//! Each `frpc` file is a client, and files with different servers make one client (`several`). A
+//! file without a server of its own belongs to the client before it, as included files do. The
+//! secret services of all files are matched by their names.
 
 mod client;
 mod legacy;
 mod plugin;
 mod proxy;
 mod server;
+mod several;
 mod table;
 mod visitor;
 
@@ -160,6 +162,11 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
         }
     }
     visitor::map(&files, secrets, plan);
+    // With `--server` all files dial one server.
+    if options.server.is_none() {
+        let users: Vec<_> = files.iter().map(|file| file.user).collect();
+        several::join(plan, &users, book);
+    }
 }
 
 /// The client name for a user of frp.
