@@ -167,7 +167,7 @@ impl Client {
         state: Option<HandoverState>,
     ) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
-        let config = found::with_first_servers(config).await?;
+        let (config, first_question) = found::with_first_servers(config).await?;
         let materials = material::read(&config)?;
         let state = state.map_or_else(HandoverState::first, Ok)?;
         let continues = state.in_charge.is_some();
@@ -213,6 +213,7 @@ impl Client {
             uplinks,
             outage: Notify::new(),
             source_changed: Notify::new(),
+            first_question,
             forwards,
             records,
             leaving: AtomicBool::new(false),
@@ -257,9 +258,7 @@ impl Client {
             .await?;
         taken_over::adopt_visitors(workers.handles()).await?;
         let (started, source, ledger) = (Instant::now(), None, Ledger::default());
-        let again = AtomicU64::new(0);
-        let survey = Survey::new(&workers);
-        let applying = Mutex::new(());
+        let (again, survey, applying) = (AtomicU64::new(0), Survey::new(&workers), Mutex::new(()));
         Ok(Self { workers, count, shared, started, source, ledger, survey, applying, again })
     }
 }

@@ -64,6 +64,17 @@ impl Outcome {
         Self { at: Err(reason), refused: Vec::new() }
     }
 
+    /// Whether the server publishes the service, or one of its addresses, later by itself.
+    pub(super) fn waits(&self) -> bool {
+        let whole = self.at.as_ref().err().filter(|_| self.refused.is_empty());
+        whole.into_iter().chain(self.refused.iter().map(|(_, why)| why)).any(|why| why.waits)
+    }
+
+    /// Whether the server publishes no address of the service, now or later by itself.
+    pub(super) fn is_refused(&self) -> bool {
+        self.at.is_err() && !self.waits()
+    }
+
     /// The addresses that are not published, with one line for each reason.
     pub(super) fn failures(&self, service: &str) -> Vec<String> {
         match &self.at {
@@ -351,6 +362,9 @@ mod tests {
             let results = vec![ServiceResult::whole(Name::new("web").unwrap(), outcome)];
             let registered = Registered { generation: 1, results };
             published.apply(&registered, ("server", "server"), |_| Some(false));
+            // `tunnel publish` drops a service that is refused.
+            let is_refused = published.outcome("web").unwrap().is_refused();
+            assert_eq!(is_refused, code != ServiceErrorCode::Waits);
             published.services(&services.iter().collect::<Vec<_>>(), true).remove(0).state
         };
         let waiting = apply(ServiceErrorCode::Waits);

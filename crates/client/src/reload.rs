@@ -12,6 +12,7 @@ use config::{ClientConfig, Forward, Kept, Lists, ServerPaths, Service, Trust};
 use ops::{Foreseen, Loaded, Published, Reloaded, WrongConfig, shown};
 use tokio::time::{Instant, timeout_at};
 
+use super::published::Outcome;
 use super::{Client, register};
 use node::limits;
 use peer::material;
@@ -257,7 +258,9 @@ impl Client {
                     to.applied.push(line);
                     to.published.push(Published { name: name.clone(), addresses: at });
                 }
-                to.failed.extend(outcome.failures(name));
+                // A service that waits needs no other command.
+                let lines = if outcome.waits() { &mut to.applied } else { &mut to.failed };
+                lines.extend(outcome.failures(name));
             }
         }
         let gone = |name: &String| now.services.iter().all(|service| service.name != *name);
@@ -278,7 +281,7 @@ impl Client {
             let of = self.servers_of(service);
             let outcomes: Vec<_> =
                 of.iter().filter_map(|uplink| uplink.published.outcome(&service.name)).collect();
-            !outcomes.is_empty() && outcomes.iter().all(|outcome| outcome.at.is_err())
+            !outcomes.is_empty() && outcomes.iter().all(Outcome::is_refused)
         };
         let (refused, taken): (Vec<_>, Vec<_>) =
             change.lists.services.iter().cloned().partition(is_refused);

@@ -16,6 +16,7 @@ use targets::{Checked, Pools, Records};
 use tokio::sync::Notify;
 
 use crate::forwards::Forwards;
+use crate::found::FirstQuestion;
 use crate::invites::Invites;
 use crate::uplink::{Uplink, Uplinks};
 
@@ -38,6 +39,8 @@ pub(crate) struct ClientShared {
     pub(crate) outage: Notify,
     /// Notified when a reload has changed what names the servers.
     pub(crate) source_changed: Notify,
+    /// The question about the servers that was asked before the start.
+    pub(crate) first_question: Option<FirstQuestion>,
     pub(crate) forwards: Forwards,
     /// The records about the targets of the services.
     pub(crate) records: Records,

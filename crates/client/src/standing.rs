@@ -81,12 +81,9 @@ fn see(uplink: &Uplink) -> SeenServer {
 pub(super) async fn measure(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
     let mut all_at = Instant::now();
     while !shared.is_leaving() {
+        shared.uplinks.choose(|| shared.config.load().policy).await;
         let policy = shared.config.load().policy;
         let all = shared.uplinks.all();
-        if all.len() < 2 || !policy.is_single() {
-            sleep(ALIVE).await;
-            continue;
-        }
         let now = Instant::now();
         let is_nearest = policy == Policy::Nearest;
         let is_round = is_nearest && now >= all_at;

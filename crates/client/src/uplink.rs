@@ -320,6 +320,8 @@ pub(crate) struct Uplinks {
     why: ArcSwapOption<String>,
     /// Notified when a link of an uplink becomes live or silent, and when the list changes.
     pub(super) stirred: Notify,
+    /// Notified when a reload has changed the list or the policy.
+    changed: Notify,
 }
 
 impl Uplinks {
@@ -331,6 +333,7 @@ impl Uplinks {
             initial,
             why: ArcSwapOption::empty(),
             stirred: Notify::new(),
+            changed: Notify::new(),
         }
     }
 
@@ -356,6 +359,19 @@ impl Uplinks {
     pub(super) fn set(&self, all: Vec<Arc<Uplink>>) {
         self.all.store(Arc::new(all));
         self.stirred.notify_one();
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until there are several servers of which one has the services. `policy` returns the
+    /// policy in force.
+    pub(super) async fn choose(&self, policy: impl Fn() -> Policy) {
+        loop {
+            let changed = self.changed.notified();
+            if self.are_several() && policy().is_single() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// All uplinks in the order of the configuration.

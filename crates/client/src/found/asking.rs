@@ -39,6 +39,15 @@ pub(crate) enum Weight {
     Repeated,
 }
 
+/// The question that a client has asked before it started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FirstQuestion {
+    /// The time of the outcome.
+    pub(crate) at: Instant,
+    /// The time after which the source wants to be asked again; an error: there was no answer.
+    pub(crate) wish: Result<Option<Duration>, ()>,
+}
+
 /// Decides when to ask. `K` is the kind of a failure.
 #[derive(Debug)]
 pub(crate) struct Asking<K> {
@@ -71,6 +80,19 @@ impl<K: Ord> Asking<K> {
             failures: 0,
             kinds: BTreeSet::new(),
         }
+    }
+
+    /// The first question was asked before, by [`FirstQuestion`]. `draw` is a random number from 0
+    /// to 1.
+    pub(crate) fn after(every: Duration, first: FirstQuestion, draw: f64) -> Self {
+        let FirstQuestion { at, wish } = first;
+        let mut asking = Self { asked: Some(at), ..Self::new(every, at) };
+        match wish {
+            Ok(wish) => drop(asking.handle_answer(wish, draw, at)),
+            // The log has a line about it, and the first pause is short.
+            Err(()) => asking.due = at + RETRY.0,
+        }
+        asking
     }
 
     /// Whether to ask now. If so, an outcome has to follow.
@@ -194,6 +216,25 @@ mod tests {
         let now = clock.at(0.0);
         clock.asking.handle_answer(None, 1.0, now);
         assert!((clock.due() - 270.0).abs() < 0.001, "a tenth of the time is random");
+    }
+
+    #[test]
+    fn a_question_before_the_start_counts_as_the_first() {
+        let start = Instant::now();
+        let due = |wish| {
+            let first = FirstQuestion { at: start, wish };
+            let mut asking = Asking::<()>::after(EVERY, first, 0.0);
+            assert!(!asking.poll_ask(start), "it was asked a moment ago");
+            (asking.poll_timeout().unwrap() - start).as_secs()
+        };
+        assert_eq!(due(Ok(None)), 300);
+        assert_eq!(due(Ok(Some(Duration::from_secs(30)))), 30);
+        assert_eq!(due(Err(())), 1);
+        // A server that is away at the start is asked for at most once in 10 s.
+        let mut asking =
+            Asking::<()>::after(EVERY, FirstQuestion { at: start, wish: Ok(None) }, 0.0);
+        asking.handle_outage(0.0, start);
+        assert_eq!(asking.poll_timeout(), Some(start + OUTAGE));
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::bail;
 use config::{ClientConfig, FoundServer, ServerPaths};
 use ops::state::Places;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::{Finder, FoundAnswer, ServerSource as _, keep_asking};
+use super::{Finder, FirstQuestion, FoundAnswer, ServerSource as _, keep_asking};
 use crate::shared::ClientShared;
 
 /// The time limit of the first question: the limit of a question, and a little more.
@@ -29,18 +29,22 @@ impl Finder {
 }
 
 /// The configuration with the servers that are found at the start: those of an answer now, or else
-/// those of the last answer to an earlier process.
+/// those of the last answer to an earlier process. The question was the first, where there was one.
 ///
 /// # Errors
 /// There is neither.
-pub(crate) async fn with_first_servers(config: ClientConfig) -> anyhow::Result<ClientConfig> {
-    let Some(finder) = Finder::of(&config) else { return Ok(config) };
+pub(crate) async fn with_first_servers(
+    config: ClientConfig,
+) -> anyhow::Result<(ClientConfig, Option<FirstQuestion>)> {
+    let Some(finder) = Finder::of(&config) else { return Ok((config, None)) };
     let mut finder = finder?;
     let (asked, name) = (timeout(FIRST, finder.ask()).await, finder.name().to_owned());
+    let first = |wish| Some(FirstQuestion { at: Instant::now(), wish });
     let why = match asked {
         Ok(Ok(answer)) => {
             finder.keep(&answer).await;
-            return Ok(ClientConfig { servers: servers(answer.servers), ..config });
+            let first = first(Ok(answer.every));
+            return Ok((ClientConfig { servers: servers(answer.servers), ..config }, first));
         }
         Ok(Err(trouble)) => trouble.to_string(),
         Err(_) => format!("no answer within {} s", FIRST.as_secs()),
@@ -50,7 +54,7 @@ pub(crate) async fn with_first_servers(config: ClientConfig) -> anyhow::Result<C
             tracing::warn!(
                 "{name} names no servers, so the servers of its last answer are used: {why}"
             );
-            Ok(ClientConfig { servers: servers(former), ..config })
+            Ok((ClientConfig { servers: servers(former), ..config }, first(Err(()))))
         }
         None => bail!(
             "{name} names no servers, and no earlier answer is in the state directory: {why} \
@@ -61,6 +65,7 @@ pub(crate) async fn with_first_servers(config: ClientConfig) -> anyhow::Result<C
 
 /// Hands each answer about servers to `apply`, until the client ends.
 pub(crate) async fn follow(shared: Arc<ClientShared>, apply: impl AsyncFn(Vec<ServerPaths>)) {
+    let mut first = shared.first_question;
     loop {
         let config = shared.config.load_full();
         let changed = shared.source_changed.notified();
@@ -78,7 +83,7 @@ pub(crate) async fn follow(shared: Arc<ClientShared>, apply: impl AsyncFn(Vec<Se
         };
         let apply = async |answer: FoundAnswer| apply(servers(answer.servers)).await;
         tokio::select! {
-            () = keep_asking(&mut finder, &shared.outage, apply) => {}
+            () = keep_asking(&mut finder, &shared.outage, first.take(), apply) => {}
             () = changed => {}
         }
     }

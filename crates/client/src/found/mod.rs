@@ -34,6 +34,7 @@ use dns::Services;
 use kept::KeptAnswer;
 use trouble::Trouble;
 
+pub(crate) use asking::FirstQuestion;
 pub(crate) use follow::{follow, with_first_servers};
 
 /// The time after which DNS is asked again, unless the records live shorter: as the default of
@@ -167,13 +168,18 @@ fn found(
 }
 
 /// Asks for ever, keeps each answer, and calls `found` with it. A notification of `outage` says
-/// that no link of any server is live.
+/// that no link of any server is live. `first`: the source was asked before.
 pub(crate) async fn keep_asking(
     source: &mut impl ServerSource,
     outage: &Notify,
+    first: Option<FirstQuestion>,
     mut found: impl AsyncFnMut(FoundAnswer),
 ) {
-    let mut asking = Asking::new(source.every(), Instant::now());
+    let every = source.every();
+    let mut asking = match first {
+        Some(first) => Asking::after(every, first, draw()),
+        None => Asking::new(every, Instant::now()),
+    };
     loop {
         while !asking.poll_ask(Instant::now()) {
             let Some(due) = asking.poll_timeout() else { break };

@@ -351,7 +351,7 @@ async fn script(outcomes: &[bool], outage: &Notify, seconds: u64) -> Script {
     let mut answers = 0;
     let end = sleep_until(start + Duration::from_secs(seconds));
     tokio::select! {
-        () = keep_asking(&mut script, outage, async |_| answers += 1) => {}
+        () = keep_asking(&mut script, outage, None, async |_| answers += 1) => {}
         () = end => {}
     }
     script.found = answers;

@@ -2,6 +2,7 @@
 //! as in two processes, over loopback.
 
 mod certified;
+mod choosing;
 mod claims;
 mod old_server;
 mod roaming;
