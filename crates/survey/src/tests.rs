@@ -211,6 +211,7 @@ async fn a_status_has_the_address_to_which_a_peer_moved() {
         exporter: None,
         certificate_name: None,
         cipher: None,
+        via: None,
     };
     let (near, _far) = memory::pair(Faults::default());
     let link = link_to_nobody();

@@ -190,6 +190,7 @@ fn open(
         exporter: Some(exporter),
         certificate_name,
         cipher: Some(tls::cipher(suite)),
+        via: None,
     })
 }
 

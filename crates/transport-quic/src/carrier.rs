@@ -109,6 +109,7 @@ pub(crate) fn unknown(connection: &Connection) -> Peer {
         certificate_name: None,
         // The server has chosen when it answers the ClientHello, before it accepts early data.
         cipher: agreed(connection).and_then(|agreed| agreed.cipher),
+        via: None,
     }
 }
 
@@ -144,6 +145,7 @@ pub(crate) fn peer(connection: &Connection, side: Side) -> Result<Peer, CarrierE
         exporter: Some(exporter),
         certificate_name,
         cipher,
+        via: None,
     })
 }
 

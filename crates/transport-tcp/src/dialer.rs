@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use net::SocketOptions;
 use net::socket::{connect, dialling};
-use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport};
+use transport::{Carrier, CarrierError, Dialer, Lane, LocalFuture, Transport};
 
-use crate::lane::bare;
+use crate::lane::{bare, bare_inside};
 use crate::proxy::Via;
 use crate::socket::Socket;
 use crate::tls::{self, Speech, TlsClient};
@@ -61,6 +61,19 @@ impl Dialer for TcpDialer {
             match tls {
                 Some(tls) => tls::connect(socket, address, tls, speech).await,
                 None => Ok(bare(socket, address)),
+            }
+        })
+    }
+
+    fn dial_inside(
+        &self,
+        lane: Box<dyn Lane>,
+    ) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
+        let (transport, tls, speech) = (self.transport(), self.tls.clone(), self.speech);
+        Box::pin(async move {
+            match tls {
+                Some(tls) => tls::connect_speaking(lane, transport, tls, speech).await,
+                None => Ok(bare_inside(lane)),
             }
         })
     }

@@ -10,6 +10,7 @@ use net::gather;
 use net::pages::Pages;
 use transport::{Carrier, Lane, PageSink, PageSource, Peer};
 
+use crate::NOWHERE;
 use crate::socket::Socket;
 
 #[derive(Debug)]
@@ -30,8 +31,24 @@ pub(crate) fn bare(socket: Socket, address: SocketAddr) -> Carrier {
         exporter: None,
         certificate_name: None,
         cipher: None,
+        via: None,
     };
     Carrier::single(peer, Box::new(TcpLane { socket, finished: false }))
+}
+
+/// Makes the carrier of a lane without TLS.
+pub(crate) fn bare_inside(lane: Box<dyn Lane>) -> Carrier {
+    let peer = Peer {
+        address: NOWHERE,
+        transport: crate::TCP,
+        connection: None,
+        watch: None,
+        exporter: None,
+        certificate_name: None,
+        cipher: None,
+        via: None,
+    };
+    Carrier::single(peer, lane)
 }
 
 impl Lane for TcpLane {

@@ -267,6 +267,7 @@ async fn connected(
         exporter: Some(binding),
         certificate_name: None,
         cipher: None,
+        via: None,
     })
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use transport::{Carrier, CarrierError, Dialer, LocalFuture, Peer, Side, Transport};
+use transport::{Carrier, CarrierError, Dialer, Lane, LocalFuture, Peer, Side, Transport};
 use transport_tcp::TcpDialer;
 
 use crate::handshake;
@@ -32,17 +32,32 @@ impl WsDialer {
 impl Dialer for WsDialer {
     fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         let Self { inner, request, ping_after } = self.clone();
-        Box::pin(async move {
-            let Carrier { peer, mut lane, .. } = inner.dial(address).await?;
-            let leftover = handshake::connect(&mut *lane, &request).await?;
-            let lane = WsLane::new(lane, Side::Client, leftover, ping_after);
-            let transport = over(peer.transport);
-            let peer = Peer { transport, exporter: None, ..peer };
-            Ok(Carrier::single(peer, Box::new(lane)))
-        })
+        Box::pin(async move { upgrade(inner.dial(address).await?, &request, ping_after).await })
+    }
+
+    fn dial_inside(
+        &self,
+        lane: Box<dyn Lane>,
+    ) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
+        let Self { inner, request, ping_after } = self.clone();
+        Box::pin(async move { upgrade(inner.dial_inside(lane).await?, &request, ping_after).await })
     }
 
     fn transport(&self) -> Transport {
         over(self.inner.transport())
     }
+}
+
+/// Performs the handshake of WebSocket over a carrier of TCP.
+async fn upgrade(
+    carrier: Carrier,
+    request: &Request,
+    ping_after: Duration,
+) -> Result<Carrier, CarrierError> {
+    let Carrier { peer, mut lane, .. } = carrier;
+    let leftover = handshake::connect(&mut *lane, request).await?;
+    let lane = WsLane::new(lane, Side::Client, leftover, ping_after);
+    let transport = over(peer.transport);
+    let peer = Peer { transport, exporter: None, ..peer };
+    Ok(Carrier::single(peer, Box::new(lane)))
 }

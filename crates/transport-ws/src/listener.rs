@@ -131,6 +131,7 @@ impl Incoming for Accepted {
                 certificate_name: peer.certificate_name,
                 cipher: peer.cipher,
                 watch: peer.watch,
+                via: None,
             };
             Ok(Carrier::single(peer, Box::new(lane)))
         })

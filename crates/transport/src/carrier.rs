@@ -77,6 +77,9 @@ pub struct Peer {
     /// The cipher that protects the connection; `None` without TLS. If a proxy may terminate TLS,
     /// the cipher between this end and the proxy.
     pub cipher: Option<Cipher>,
+    /// The other server whose stream carries the carrier, by name. `None`: the carrier has a
+    /// connection of its own.
+    pub via: Option<Arc<str>>,
 }
 
 impl Peer {
@@ -270,6 +273,18 @@ pub trait Dialer: fmt::Debug {
     fn dial_early(&self, address: SocketAddr, _say: EarlyDataFn) -> LocalFuture<'static, Dialled> {
         let dial = self.dial(address);
         Box::pin(async { Ok((dial.await?, None)) })
+    }
+
+    /// Performs the handshake inside `lane`, which leads to the far end already. The caller sets
+    /// the deadline. Dropping the future closes the lane.
+    ///
+    /// The default fails: the transport is not an ordered byte pipe.
+    fn dial_inside(
+        &self,
+        _lane: Box<dyn Lane>,
+    ) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
+        let text = format!("{}:// does not run inside a stream", self.transport());
+        Box::pin(async { Err(CarrierError::Config(text)) })
     }
 
     /// The transport of the carriers.

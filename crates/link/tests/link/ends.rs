@@ -167,6 +167,7 @@ fn nobody() -> Peer {
         exporter: None,
         certificate_name: None,
         cipher: None,
+        via: None,
     }
 }
 

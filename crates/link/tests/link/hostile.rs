@@ -48,6 +48,7 @@ fn link_to(lane: MemoryLane) -> (link::Link, Rc<Party>) {
         exporter: None,
         certificate_name: None,
         cipher: None,
+        via: None,
     };
     let carrier = Carrier::single(peer, Box::new(lane));
     assert!(link.attach(CarrierNumber(1), Attach::New, carrier, BytesMut::new()));

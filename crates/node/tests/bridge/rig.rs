@@ -213,6 +213,7 @@ fn inner(stream: Duplex) -> Carrier {
         exporter: None,
         certificate_name: None,
         cipher: None,
+        via: None,
     };
     Carrier::single(peer, Box::new(StreamLane::new(stream)))
 }

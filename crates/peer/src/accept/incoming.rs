@@ -60,6 +60,7 @@ impl Incoming for Stream {
                     exporter: None,
                     certificate_name: None,
                     cipher: None,
+                    via: None,
                 };
                 return Ok(Carrier::single(peer, lane));
             }

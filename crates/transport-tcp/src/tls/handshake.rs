@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -17,6 +17,7 @@ use super::exporter::Secret;
 use super::lane::TlsLane;
 use super::session::{Client, Server, Session};
 use super::under::{Inside, Under};
+use crate::NOWHERE;
 use crate::socket::Socket;
 
 /// The limit of bytes read from a peer during its handshake. Certificate chains take a few KiB, and
@@ -59,10 +60,19 @@ pub async fn connect_inside(
     transport: Transport,
     tls: TlsClient,
 ) -> Result<Carrier, CarrierError> {
+    connect_speaking(lane, transport, tls, Speech::Tunnel).await
+}
+
+/// As [`connect_inside`], with a server that speaks `speech` inside TLS.
+pub(crate) async fn connect_speaking(
+    lane: Box<dyn Lane>,
+    transport: Transport,
+    tls: TlsClient,
+    speech: Speech,
+) -> Result<Carrier, CarrierError> {
     let (client, secret) =
         Client::new(&tls.config, tls.name).map_err(|error| explain(&error, Side::Client, false))?;
-    let at = (transport, NOWHERE);
-    shake(Inside(lane), at, Engine::new(client), &secret, Speech::Tunnel).await
+    shake(Inside(lane), (transport, NOWHERE), Engine::new(client), &secret, speech).await
 }
 
 /// Runs the handshake with a client inside `lane`, as [`connect_inside`] does.
@@ -79,9 +89,6 @@ pub async fn accept_inside(
     let at = (transport, NOWHERE);
     shake(Inside(lane), at, Engine::new(server), &secret, Speech::Tunnel).await
 }
-
-/// The address of a far end that this end does not know.
-const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// Runs the handshake with a client.
 pub(crate) async fn accept(
@@ -159,7 +166,16 @@ async fn shake<S: Session, U: Under>(
     let connection = under.connection();
     let cipher = suite.map(tls::cipher);
     let watch = None;
-    let peer = Peer { address, transport, connection, watch, exporter, certificate_name, cipher };
+    let peer = Peer {
+        address,
+        transport,
+        connection,
+        watch,
+        exporter,
+        certificate_name,
+        cipher,
+        via: None,
+    };
     Ok(Carrier::single(peer, Box::new(TlsLane::new(engine, under))))
 }
 

@@ -18,7 +18,7 @@ mod under;
 use transport::ALPN;
 
 pub use client::TlsClient;
-pub(crate) use handshake::{accept, connect};
+pub(crate) use handshake::{accept, connect, connect_speaking};
 pub use handshake::{accept_inside, connect_inside};
 
 /// The protocol inside TLS, as ALPN names it (RFC 7301).

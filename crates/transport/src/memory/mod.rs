@@ -241,6 +241,7 @@ fn carrier(lane: MemoryLane) -> Carrier {
         exporter: None,
         certificate_name: None,
         cipher: None,
+        via: None,
     };
     let lanes = lane.hub.clone().map(|hub| MemoryLanes::boxed(hub, lane.index));
     let datagrams = lane.hub.clone().map(|hub| MemoryDatagrams::boxed(hub, lane.index));

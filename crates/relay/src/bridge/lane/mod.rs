@@ -14,7 +14,7 @@ mod mover;
 mod way;
 
 use std::collections::VecDeque;
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -33,6 +33,8 @@ use crate::Duplex;
 pub struct StreamLane {
     ways: Arc<Ways>,
     death: Death,
+    /// Dropped with the lane.
+    companion: Option<Box<dyn Debug + Send>>,
 }
 
 /// The two queues between a lane and the task of its stream.
@@ -70,7 +72,14 @@ impl StreamLane {
             // The owner of the stream has ended a direction, and a carrier needs both.
             None => ways.break_both(io::ErrorKind::BrokenPipe),
         }
-        (Self { ways, death: Death::default() }, reason)
+        (Self { ways, death: Death::default(), companion: None }, reason)
+    }
+
+    /// The same lane, which drops `companion` when it is dropped.
+    #[must_use]
+    pub fn accompanied(mut self, companion: Box<dyn Debug + Send>) -> Self {
+        self.companion = Some(companion);
+        self
     }
 
     /// Stores an error: the lane has failed.
@@ -140,7 +149,7 @@ impl Drop for StreamLane {
     }
 }
 
-impl fmt::Debug for StreamLane {
+impl Debug for StreamLane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StreamLane").field("ways", &self.ways).finish_non_exhaustive()
     }
