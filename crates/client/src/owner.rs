@@ -241,6 +241,7 @@ impl Owner for ClientOwner {
             // A server dials for clients and serves their speed tests; a client does neither.
             Target::Forward(_)
             | Target::Reported(_)
+            | Target::Detour(_)
             | Target::Measure(Measure::Sink | Measure::Source { .. }) => {
                 return refuse_stream(&*inlet, None, ResetCode::Denied);
             }

@@ -200,6 +200,14 @@ impl ForwardRight {
             Reach::Port { .. } => false,
         }
     }
+
+    /// Whether it is a right to one protocol, which is `wanted`.
+    pub(crate) fn is_over(&self, wanted: Over) -> bool {
+        match &self.0 {
+            Reach::Unix(_) => false,
+            Reach::Port { over, .. } => *over == Some(wanted),
+        }
+    }
 }
 
 impl FromStr for ForwardRight {

@@ -44,6 +44,7 @@ impl Aim {
             | Target::Marked { .. }
             | Target::Forward(_)
             | Target::Reported(_)
+            | Target::Detour(_)
             | Target::Measure(_) => self.target.clone(),
         }
     }

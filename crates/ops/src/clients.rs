@@ -142,6 +142,8 @@ pub struct Rights {
     pub dscp: bool,
     /// Targets on the server's side that the client may reach.
     pub forward: Vec<String>,
+    /// Servers to which the server may lead the client.
+    pub via: Vec<String>,
     /// Private services of other clients that the client may visit.
     pub visit: Vec<String>,
     /// Whether the client may invite visitors to its private services by codes.
@@ -401,6 +403,9 @@ impl Rights {
             }
         };
         let mut rights = format!("publish {}; reach {}", list(&self.public()), list(&self.forward));
+        if !self.via.is_empty() {
+            rights.push_str(&format!("; go via the server to {}", list(&self.via)));
+        }
         if !self.visit.is_empty() {
             rights.push_str(&format!("; visit {}", list(&self.visit)));
         }
@@ -468,6 +473,7 @@ pub fn render_details(details: &Details, screen: Screen) -> Drawn {
         row("shared", allowed(client.rights.shared)),
         row("dscp", allowed(client.rights.dscp)),
         row("may reach", list(client.rights.forward.clone())),
+        row("may go via the server to", list(client.rights.via.clone())),
         row("may visit", list(client.rights.visit.clone())),
         row("invitations", allowed(client.rights.invite)),
         row("speed tests", allowed(client.rights.speedtest)),

@@ -52,6 +52,10 @@ pub enum Target {
         /// The name of the service.
         service: Name,
     },
+    /// As [`Target::Reported`], with the right of a detour instead of the right of a forward: the
+    /// stream carries a link of the client with another server. A far end without
+    /// [`Features::DETOURS`](crate::greeting::Features::DETOURS) cannot read it.
+    Detour(String),
 }
 
 /// What a load balancer reports about a visitor in addition to the addresses: the fields (TLVs) of

@@ -194,6 +194,22 @@ fn the_example_of_a_private_service_is_what_the_code_sends_and_reads() {
 }
 
 #[test]
+fn the_example_of_a_detour_is_what_the_code_sends_and_reads() {
+    let (mut client, _) = opener();
+    sent(&mut client, FIRST);
+    client.open(&unnamed()).unwrap();
+    sent(&mut client, FIRST);
+    let target = Target::Detour("tcp://fra.example.com:7000".into());
+    let detour = Open { target, visitor: None, priority: Priority::Normal, fields: None };
+    client.open(&detour).unwrap();
+    let bytes = assert_sent("open-detour", &mut client);
+    let mut server = link(Side::Server);
+    let mut buf = BytesMut::from(&bytes[..]);
+    let event = server.handle_input(epoch(), FIRST, &mut buf).unwrap();
+    assert!(matches!(event, Some(Event::Opened { open, .. }) if open == detour));
+}
+
+#[test]
 fn the_example_of_a_service_with_a_mark_is_what_the_code_sends_and_reads() {
     let mut server = link(Side::Server);
     sent(&mut server, FIRST);

@@ -28,7 +28,7 @@ use super::private::Joins;
 use super::registry::Registry;
 use node::descriptors;
 use node::entrance::ForwardWatch;
-use node::session::{Session, Worker, note_stall};
+use node::session::{Served, Session, Worker, note_stall};
 
 /// The owner of one link of a client.
 pub(super) struct ServerOwner {
@@ -42,13 +42,42 @@ pub(super) struct ServerOwner {
     invites: Rc<Cell<bool>>,
     /// Shared by the forwarded streams of this link.
     settings: Rc<Settings>,
+    /// Shared by the streams of this link that lead to other servers.
+    detours: Rc<Settings>,
     /// Shared by the forwarded flows of this link.
     flows: Rc<FlowSettings>,
     flow_targets: Rc<FlowTargets>,
     /// The streams to private services of other clients.
     joins: Joins,
     /// Limits the log lines about denied targets.
-    denied: Rc<RepeatLimit<TargetAddr>>,
+    denied: Rc<RepeatLimit<(TargetRight, TargetAddr)>>,
+}
+
+/// The right that a stream to a target on this side needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum TargetRight {
+    /// `allow.forward`
+    Forward,
+    /// `allow.via`
+    Via,
+}
+
+impl TargetRight {
+    /// The list of the right, as a key and as a flag of `tunnel allow`.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Via => "via",
+        }
+    }
+
+    /// The stream in messages.
+    const fn what(self) -> &'static str {
+        match self {
+            Self::Forward => "a forward",
+            Self::Via => "a path through this server",
+        }
+    }
 }
 
 impl fmt::Debug for ServerOwner {
@@ -76,7 +105,10 @@ impl ServerOwner {
         let lookups = Lookups::on(&registry.shared().names, name);
         let client = registry.shared().clients.find(name);
         let holder = client.and_then(|client| client.gate.holder().cloned());
-        let watcher: Rc<dyn Watcher> = Rc::new(ForwardWatch { client: name.to_owned() });
+        let watch = |what: TargetRight| -> Rc<dyn Watcher> {
+            Rc::new(ForwardWatch { what: what.what(), client: name.to_owned() })
+        };
+        let watcher = watch(TargetRight::Forward);
         let (room, watcher) = (descriptors::room(), Some(watcher));
         let client = registry.shared().clients.find(name);
         let flows = FlowSettings {
@@ -89,6 +121,19 @@ impl ServerOwner {
         let dials = worker.state.dials.of(name);
         let source = registry.shared().clients.find(name).and_then(|client| client.source);
         let joins = Joins::new(&worker, &registry);
+        let settings = |watcher| Settings {
+            // The client's end of a forward enforces the timeouts, which are in its file.
+            timeouts: Timeouts::default().without_limits(),
+            room,
+            holder: holder.clone(),
+            lookups: lookups.clone(),
+            watcher,
+            dials: dials.clone(),
+            ..Settings::default()
+        };
+        let stats = Rc::clone(&worker.state.of::<Served>().detours);
+        let detours = Rc::new(Settings { stats, ..settings(Some(watch(TargetRight::Via))) });
+        let settings = Rc::new(settings(watcher));
         Rc::new(Self {
             worker,
             registry,
@@ -97,16 +142,8 @@ impl ServerOwner {
             source,
             asked: Rc::default(),
             invites: Rc::default(),
-            settings: Rc::new(Settings {
-                // The client's end of a forward enforces the timeouts, which are in its file.
-                timeouts: Timeouts::default().without_limits(),
-                room,
-                holder,
-                lookups,
-                watcher,
-                dials,
-                ..Settings::default()
-            }),
+            settings,
+            detours,
             flows: Rc::new(flows),
             flow_targets: Rc::default(),
             denied: Rc::new(RepeatLimit::new()),
@@ -117,11 +154,26 @@ impl ServerOwner {
     /// every address to which the name resolves.
     fn forward(&self, text: &str, inlet: Box<dyn Inlet>, report: Report) -> Rc<dyn Outlet> {
         let refuse = |code| refuse_stream(&*inlet, Some(&self.settings), code);
-        match self.may_dial(text, Over::Tcp) {
+        match self.may_dial(text, Over::Tcp, TargetRight::Forward) {
             Err(code) => refuse(code),
             Ok((target, allow, permit)) => {
                 let caller = Caller { allow: Some(allow), report, ..Caller::default() };
                 connect_stream(target, caller, inlet, &self.settings, Some(permit))
+            }
+        }
+    }
+
+    /// Dials another server for a client, whose link with that server the stream carries. The far
+    /// side learns when the connection exists, before the first byte of the other server.
+    fn lead(&self, text: &str, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        let refuse = |code| refuse_stream(&*inlet, Some(&self.detours), code);
+        match self.may_dial(text, Over::Tcp, TargetRight::Via) {
+            Err(code) => refuse(code),
+            Ok((TargetAddr::Unix(_), ..)) => refuse(ResetCode::Denied),
+            Ok((target, allow, permit)) => {
+                let report = Report::Connected;
+                let caller = Caller { allow: Some(allow), report, ..Caller::default() };
+                connect_stream(target, caller, inlet, &self.detours, Some(permit))
             }
         }
     }
@@ -133,7 +185,7 @@ impl ServerOwner {
         visitor: Option<SocketAddr>,
         inlet: Box<dyn FlowInlet>,
     ) -> Option<Rc<dyn FlowOutlet>> {
-        match self.may_dial(text, Over::Udp) {
+        match self.may_dial(text, Over::Udp, TargetRight::Forward) {
             Err(code) => {
                 inlet.close(code);
                 None
@@ -147,8 +199,13 @@ impl ServerOwner {
         }
     }
 
-    /// The target of a client's forward over this protocol, and the rule for it.
-    fn may_dial(&self, text: &str, over: Over) -> Result<(TargetAddr, Allow, Permit), ResetCode> {
+    /// The target of a stream or a flow of a client over this protocol, and the rule for it.
+    fn may_dial(
+        &self,
+        text: &str,
+        over: Over,
+        right: TargetRight,
+    ) -> Result<(TargetAddr, Allow, Permit), ResetCode> {
         let target = text.parse::<TargetAddr>().map_err(|_| ResetCode::Unknown)?;
         let of = match target {
             TargetAddr::Udp { .. } => Over::Udp,
@@ -161,10 +218,14 @@ impl ServerOwner {
         let client = self.registry.shared().clients.find(&session.name);
         let client = client.ok_or(ResetCode::Denied)?;
         let permit = client.gate.admit().ok_or(ResetCode::Limit)?;
-        let (rights, name) = (client.forward.clone(), session.name.clone());
+        let rights = match right {
+            TargetRight::Forward => client.forward.clone(),
+            TargetRight::Via => client.via.clone(),
+        };
+        let name = session.name.clone();
         let (asked, denied) = (target.clone(), Rc::clone(&self.denied));
         let allow = Allow::new(move |destination| {
-            let (permitted, right) = match (&asked, destination) {
+            let (permitted, place) = match (&asked, destination) {
                 (_, Destination::Name(host, port)) => {
                     (rights.may_permit(over, host, port), format!("{host}:{port}"))
                 }
@@ -181,13 +242,15 @@ impl ServerOwner {
                     Destination::Tcp(..) | Destination::Udp(..) | Destination::Unix(_),
                 ) => (false, String::new()),
             };
-            if !permitted && denied.pass(asked.clone(), Instant::now()).is_some() {
+            let key = || (right, asked.clone());
+            if !permitted && denied.pass(key(), Instant::now()).is_some() {
                 tracing::warn!(
                     target: AUDIT,
                     client = name,
-                    "a forward of client {name} to {right} is not allowed; add it to allow.forward of this \
-                     client{}",
-                    command(&name, &needed(&asked, destination)).unwrap_or_default()
+                    "{} of client {name} to {place} is not allowed; add it to allow.{} of this client{}",
+                    right.what(),
+                    right.name(),
+                    command(&name, right, &needed(&asked, destination)).unwrap_or_default()
                 );
             }
             permitted
@@ -306,8 +369,8 @@ fn needed(asked: &TargetAddr, destination: Destination<'_>) -> TargetAddr {
 
 /// The command that grants the right to a target. `None`: the client chose a text that a shell
 /// would interpret, and a user might run the command.
-fn command(client: &str, target: &TargetAddr) -> Option<String> {
-    let right = match target {
+fn command(client: &str, right: TargetRight, target: &TargetAddr) -> Option<String> {
+    let place = match target {
         TargetAddr::Tcp { host, port } | TargetAddr::Udp { host, port } if host.contains(':') => {
             format!("[{host}]:{port}")
         }
@@ -316,11 +379,12 @@ fn command(client: &str, target: &TargetAddr) -> Option<String> {
     };
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-:/@[]".contains(&b);
     // A shell would expand the brackets of an IPv6 address.
-    let quote = if right.contains('[') { "'" } else { "" };
-    right
+    let quote = if place.contains('[') { "'" } else { "" };
+    let flag = right.name();
+    place
         .bytes()
         .all(is_plain)
-        .then(|| format!(", or run here: tunnel allow {client} --forward {quote}{right}{quote}"))
+        .then(|| format!(", or run here: tunnel allow {client} --{flag} {quote}{place}{quote}"))
 }
 
 impl Owner for ServerOwner {
@@ -328,6 +392,7 @@ impl Owner for ServerOwner {
         match open.target {
             Target::Forward(text) => self.forward(&text, inlet, Report::Nothing),
             Target::Reported(text) => self.forward(&text, inlet, Report::Connected),
+            Target::Detour(text) => self.lead(&text, inlet),
             Target::Measure(measure) => self.measure(measure, inlet),
             Target::Private { client, service } => match self.registry.session_of(self.serial) {
                 Some(session) => {
@@ -354,6 +419,7 @@ impl Owner for ServerOwner {
             // Only clients have services, and there are no flows of other kinds.
             Target::Service(_)
             | Target::Reported(_)
+            | Target::Detour(_)
             | Target::Marked { .. }
             | Target::Measure(_)
             | Target::Private { .. } => {
@@ -463,11 +529,14 @@ mod tests {
 
     #[test]
     fn a_command_has_no_text_that_a_shell_would_run() {
-        let shown = |text: &str| command("home", &text.parse().unwrap());
+        let shown = |text: &str| command("home", TargetRight::Forward, &text.parse().unwrap());
         let end = |right: &str| Some(format!(", or run here: tunnel allow home --forward {right}"));
         assert_eq!(shown("tcp://127.0.0.1:22"), end("127.0.0.1:22"));
         assert_eq!(shown("tcp://[::1]:22"), end("'[::1]:22'"));
         assert_eq!(shown("unix:///run/app.sock"), end("unix:/run/app.sock"));
+        let via = command("home", TargetRight::Via, &"tcp://fra.example.com:7000".parse().unwrap());
+        let line = ", or run here: tunnel allow home --via fra.example.com:7000";
+        assert_eq!(via.as_deref(), Some(line));
         for hostile in ["unix:///run/$(id)", "unix:///a b", "unix:///a'", "unix:///a;b"] {
             assert_eq!(shown(hostile), None, "{hostile}");
         }

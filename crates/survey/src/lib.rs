@@ -305,22 +305,24 @@ pub fn merge(whole: &mut Vec<status::Service>, part: Vec<status::Service>) {
 }
 
 /// Waits until no link has a stream. The two streams of each link between two clients do not count:
-/// the server does not know whether the link is used, and its clients resume it.
+/// the server does not know whether the link is used, and its clients resume it. Nor does the
+/// stream that leads a client to another server, whose link resumes over its next path.
 pub async fn drain_links(handles: &[Handle]) {
     loop {
-        let (mut streams, mut joined) = (0, 0);
+        let (mut streams, mut carriers) = (0, 0);
         for handle in handles {
             let count = |worker: &Rc<Worker>| {
                 let links = worker.state.all_links();
                 let streams: usize = links.iter().map(|(_, link)| link.stream_count()).sum();
-                let mut joined = 0;
-                worker.state.of::<Served>().each_private(|private| joined += private.stats.live());
-                (streams, joined)
+                let served = worker.state.of::<Served>();
+                let mut carriers = served.detours.live();
+                served.each_private(|private| carriers += 2 * private.stats.live());
+                (streams, carriers)
             };
-            let (own, of_peers) = handle.call(count).await.unwrap_or_default();
-            (streams, joined) = (streams + own, joined + of_peers);
+            let (own, of_others) = handle.call(count).await.unwrap_or_default();
+            (streams, carriers) = (streams + own, carriers + of_others);
         }
-        if streams <= usize::try_from(2 * joined).unwrap_or(usize::MAX) {
+        if streams <= usize::try_from(carriers).unwrap_or(usize::MAX) {
             return;
         }
         tokio::time::sleep(DRAIN_LOOK).await;

@@ -203,7 +203,9 @@ pub(super) fn add_backend(
         Target::Private { client, service } => {
             (&mut to.forwards, format!("service://{client}/{service}"))
         }
-        Target::Forward(target) | Target::Reported(target) => (&mut to.forwards, target.clone()),
+        Target::Forward(target) | Target::Reported(target) | Target::Detour(target) => {
+            (&mut to.forwards, target.clone())
+        }
     };
     let mut service = status::Service {
         name: aim.name.clone(),

@@ -24,8 +24,9 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
         return revoke(which, name, *json);
     }
     let ports = [args.allow_tcp.as_slice(), &args.allow_udp];
-    let (http, tls, visit) = (&args.allow_http, &args.allow_tls, &args.allow_visit);
-    let rights = [ports[0], ports[1], allow_forward, http, tls, visit];
+    let (http, tls) = (&args.allow_http, &args.allow_tls);
+    let (via, visit) = (&args.allow_via, &args.allow_visit);
+    let rights = [ports[0], ports[1], allow_forward, http, tls, via, visit];
     let order = match renew {
         Some(_) if args.allow_shared || rights.iter().any(|rights| !rights.is_empty()) => {
             let text = format!("--renew: {}", Order::RENEWAL_WITH_RIGHTS);
@@ -33,6 +34,7 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
         }
         Some(name) => Order::renewal(name),
         None => Order {
+            allow_via: via.clone(),
             allow_visit: visit.clone(),
             allow_shared: args.allow_shared,
             ..Order::new(name.as_deref().unwrap_or_default(), ports, allow_forward)
@@ -102,12 +104,13 @@ pub(crate) fn deny(args: &RightsArgs) -> anyhow::Result<()> {
 }
 
 fn order_of(args: &RightsArgs) -> Order {
-    let RightsArgs { name, tcp, udp, http, tls, forward, visit, shared, which: _ } = args;
+    let RightsArgs { name, tcp, udp, http, tls, forward, via, visit, shared, which: _ } = args;
     let order = Order {
         name: name.clone(),
         allow_tcp: tcp.clone(),
         allow_udp: udp.clone(),
         allow_forward: forward.clone(),
+        allow_via: via.clone(),
         allow_visit: visit.clone(),
         allow_shared: *shared,
         ..Order::default()

@@ -288,6 +288,7 @@ pub(crate) fn change(name: &str, text: &str, change: &Change) -> anyhow::Result<
                 http: &order.allow_http,
                 tls: &order.allow_tls,
                 forward: &order.allow_forward,
+                via: &order.allow_via,
                 visit: &order.allow_visit,
                 shared: order.allow_shared,
             };

@@ -15,8 +15,8 @@ use crate::public_url::PublicUrl;
 use crate::section::{Cx, Item, Section};
 use crate::yaml::Kind;
 use crate::{
-    BadValue, CLIENT_PORTS, ForwardRights, GUEST_PORTS, Host, HostRights, Net, PortRights,
-    PublicUrls, Scheme, values,
+    BadValue, CLIENT_PORTS, ForwardRight, ForwardRights, GUEST_PORTS, Host, HostRights, Net, Over,
+    PortRights, PublicUrls, Scheme, values,
 };
 
 /// Decodes the file. `None` only after a problem was reported.
@@ -182,6 +182,7 @@ fn allowed(s: &Section<'_>, none: Rights) -> Rights {
         tls: HostRights(s.each("tls", str::parse)),
         pass_through: switch("pass_through", none.pass_through),
         forward: ForwardRights(s.each("forward", str::parse)),
+        via: ForwardRights(s.each("via", via)),
         visit: VisitRights(s.each("visit", str::parse)),
         shared: switch("shared", none.shared),
         dscp: switch("dscp", none.dscp),
@@ -189,6 +190,16 @@ fn allowed(s: &Section<'_>, none: Rights) -> Rights {
         speedtest: switch("speedtest", none.speedtest),
         ..none
     }
+}
+
+/// Parses a right of `allow.via`: a place that is dialled by TCP.
+fn via(text: &str) -> Result<ForwardRight, BadValue> {
+    let right = text.parse::<ForwardRight>()?;
+    if right.is_unix() || right.is_over(Over::Udp) {
+        let bad = BadValue::new(format!("`{text}` is no server that is dialled by TCP"));
+        return Err(bad.hint("host:port of the other server: fra.example.com:7000"));
+    }
+    Ok(right)
 }
 
 /// `p2p` of a server.

@@ -21,6 +21,8 @@ pub struct NewRights<'a> {
     pub tls: &'a [String],
     /// `allow.forward`
     pub forward: &'a [String],
+    /// `allow.via`
+    pub via: &'a [String],
     /// `allow.visit`
     pub visit: &'a [String],
     /// `allow.shared`
@@ -35,7 +37,7 @@ pub struct NewRights<'a> {
 /// A text is not a valid right (the problem names the flag, such as `--tcp`), the file has no entry
 /// of this name, or the entry cannot be edited. Then nothing is edited.
 pub fn allow(file: &str, text: &str, name: &str, new: NewRights<'_>) -> Result<String, EditError> {
-    let Parsed { tcp, udp, http, tls, forward, visit, shared } = new.parse()?;
+    let Parsed { tcp, udp, http, tls, forward, via, visit, shared } = new.parse()?;
     let tree = read(file, text).map_err(EditError::File)?;
     let (path, entry) = entry(file, &tree, name)?;
     let there = |key| key_of(entry, "allow").and_then(|allow| key_of(allow, key));
@@ -44,6 +46,7 @@ pub fn allow(file: &str, text: &str, name: &str, new: NewRights<'_>) -> Result<S
     let http = missing(http, there("http"), HostRight::contains);
     let tls = missing(tls, there("tls"), HostRight::contains);
     let forward = missing(forward, there("forward"), PartialEq::eq);
+    let via = missing(via, there("via"), PartialEq::eq);
     let visit = missing(visit, there("visit"), PartialEq::eq);
     let all = [
         ("tcp", tcp),
@@ -51,6 +54,7 @@ pub fn allow(file: &str, text: &str, name: &str, new: NewRights<'_>) -> Result<S
         ("http", http),
         ("tls", tls),
         ("forward", forward),
+        ("via", via),
         ("visit", visit),
     ];
     let new = all.into_iter().filter(|(_, new)| !new.is_empty());
@@ -108,6 +112,7 @@ pub(super) struct Parsed {
     pub(super) http: Vec<(HostRight, Value)>,
     pub(super) tls: Vec<(HostRight, Value)>,
     pub(super) forward: Vec<(ForwardRight, Value)>,
+    pub(super) via: Vec<(ForwardRight, Value)>,
     pub(super) visit: Vec<(VisitRight, Value)>,
     pub(super) shared: bool,
 }
@@ -122,6 +127,7 @@ impl NewRights<'_> {
             http: rights("--http", self.http)?,
             tls: rights("--tls", self.tls)?,
             forward: rights("--forward", self.forward)?,
+            via: rights("--via", self.via)?,
             visit: rights("--visit", self.visit)?,
             shared: self.shared,
         })
@@ -255,6 +261,18 @@ mod tests {
         let said = allowed(file, &["10.0.0.1"], &[]).unwrap_err();
         assert!(said.starts_with("--http: `10.0.0.1` is not a host name"), "{said}");
         assert!(allowed(file, &[], &["a b"]).unwrap_err().starts_with("--tls: "));
+    }
+
+    #[test]
+    fn a_right_to_go_to_another_server_is_added_and_taken_away() {
+        let via = ["fra.example.com:7000".to_owned()];
+        let rights = NewRights { via: &via, ..NewRights::default() };
+        let file = "name: home\nallow: { tcp: [53] }\n";
+        let now = allow("f.yaml", file, "home", rights).unwrap();
+        assert!(now.contains("via: [\"fra.example.com:7000\"]"), "{now}");
+        assert_eq!(allow("f.yaml", &now, "home", rights).unwrap(), now);
+        let left = crate::edit::deny("f.yaml", &now, "home", rights).unwrap();
+        assert!(left.contains("tcp: [53]") && !left.contains("fra"), "{left}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ enum Rest<R> {
 /// have the right, a wildcard or a network would have to be split, or the file has no entry of this
 /// name. Then nothing is edited.
 pub fn deny(file: &str, text: &str, name: &str, gone: NewRights<'_>) -> Result<String, EditError> {
-    let Parsed { tcp, udp, http, tls, forward, visit, shared } = gone.parse()?;
+    let Parsed { tcp, udp, http, tls, forward, via, visit, shared } = gone.parse()?;
     let tree = read(file, text).map_err(EditError::File)?;
     let (path, entry) = entry(file, &tree, name)?;
     let there = |key| key_of(entry, "allow").and_then(|allow| key_of(allow, key));
@@ -36,8 +36,9 @@ pub fn deny(file: &str, text: &str, name: &str, gone: NewRights<'_>) -> Result<S
     for (key, list) in [("http", http), ("tls", tls)] {
         operations.extend(cuts(name, key, &at(key), there(key), list, host)?);
     }
-    let (key, present) = ("forward", there("forward"));
-    operations.extend(cuts(name, key, &at(key), present, forward, same)?);
+    for (key, list) in [("forward", forward), ("via", via)] {
+        operations.extend(cuts(name, key, &at(key), there(key), list, same)?);
+    }
     let (key, present) = ("visit", there("visit"));
     operations.extend(cuts(name, key, &at(key), present, visit, same)?);
     if shared {

@@ -254,6 +254,9 @@ pub struct Rights {
     /// The targets on the server's side that forwards and proxies of {of} may reach.
     #[key("host:ports or `unix:/path`, one or list", absent = "nothing")]
     pub forward: ForwardRights,
+    /// The servers to which {of} may go through this server (`via` of a path of the client).
+    #[key("host:ports, one or list", absent = "nothing")]
+    pub via: ForwardRights,
     /// The private services of other clients that {of} may visit.
     #[key("`CLIENT/SERVICE`, one or list", absent = "nothing")]
     pub visit: VisitRights,
@@ -398,6 +401,7 @@ impl Rights {
             shared: false,
             dscp: false,
             forward: ForwardRights(Vec::new()),
+            via: ForwardRights(Vec::new()),
             visit: VisitRights(Vec::new()),
             invite: false,
             speedtest: true,
@@ -425,6 +429,10 @@ impl fmt::Display for Rights {
         let pass_through = if self.pass_through { " (also with pass_through)" } else { "" };
         let speedtest = if self.speedtest { "" } else { "; no speed tests" };
         write!(f, "may publish {public}{pass_through}; may reach {forward}")?;
+        if !self.via.0.is_empty() {
+            let via = join(self.via.0.iter().map(ToString::to_string).collect());
+            write!(f, "; may go via this server to {via}")?;
+        }
         if !self.visit.0.is_empty() {
             let visit = join(self.visit.0.iter().map(ToString::to_string).collect());
             write!(f, "; may visit {visit}")?;

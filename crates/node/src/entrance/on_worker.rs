@@ -105,9 +105,10 @@ impl OpenEntrance {
         let in_force = self.entrance.in_force();
         let aim = in_force.aim();
         match aim.target {
-            Target::Forward(_) | Target::Reported(_) | Target::Private { .. } => {
-                self.entrance.address.clone()
-            }
+            Target::Forward(_)
+            | Target::Reported(_)
+            | Target::Detour(_)
+            | Target::Private { .. } => self.entrance.address.clone(),
             Target::Service(_) | Target::Marked { .. } | Target::Measure(_) => aim.name.clone(),
         }
     }

@@ -79,7 +79,7 @@ impl EntranceWatch {
                 service: Some(service.clone()),
                 ..no_name
             }),
-            Target::Forward(to) | Target::Reported(to) => Some(Names {
+            Target::Forward(to) | Target::Reported(to) | Target::Detour(to) => Some(Names {
                 forward: Some(self.entrance.address.clone()),
                 target: to.clone(),
                 ..no_name
@@ -178,7 +178,7 @@ impl Watcher for EntranceWatch {
                 Target::Service(service) | Target::Marked { service, .. } => {
                     (service, Some(picked.client.as_str()), None)
                 }
-                Target::Forward(target) | Target::Reported(target) => {
+                Target::Forward(target) | Target::Reported(target) | Target::Detour(target) => {
                     (&self.entrance.address, None, Some(target.as_str()))
                 }
                 Target::Private { client, service } => {
@@ -353,6 +353,8 @@ impl Watcher for TargetWatch {
 /// Watches the targets that a server dials for the forwards of a client.
 #[derive(Debug)]
 pub struct ForwardWatch {
+    /// The noun for the stream in the log: `a forward`.
+    pub what: &'static str,
     pub client: String,
 }
 
@@ -360,11 +362,11 @@ impl Watcher for ForwardWatch {
     fn dialled(&self, _outcome: Result<(), &DialError>) {}
 
     fn complain_of_dial(&self, error: &DialError, failures: u64) {
-        let client = &self.client;
+        let Self { what, client } = self;
         tracing::warn!(
             client,
             failures,
-            "the target of a forward of client {client} cannot be reached: {error}"
+            "the target of {what} of client {client} cannot be reached: {error}"
         );
     }
 

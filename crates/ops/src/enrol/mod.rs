@@ -44,6 +44,10 @@ pub struct Order {
     pub allow_http: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_tls: Vec<String>,
+    /// Servers to which the server may lead the client, in the form of `allow.via`. A daemon of an
+    /// earlier version refuses an order with this key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_via: Vec<String>,
     /// Private services of other clients, in the form of `allow.visit`. A daemon of an earlier
     /// version refuses an order with this key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -98,6 +102,7 @@ impl Order {
             ("--allow-http", &self.allow_http),
             ("--allow-tls", &self.allow_tls),
             ("--allow-forward", &self.allow_forward),
+            ("--allow-via", &self.allow_via),
             ("--allow-visit", &self.allow_visit),
         ];
         let each = |(flag, list): (&str, &Vec<String>)| -> String {
@@ -118,6 +123,7 @@ impl Order {
             http: self.allow_http.clone(),
             tls: self.allow_tls.clone(),
             forward: self.allow_forward.clone(),
+            via: self.allow_via.clone(),
             visit: self.allow_visit.clone(),
             shared: self.allow_shared,
         }
@@ -125,7 +131,13 @@ impl Order {
 
     /// Whether the order has the default rights.
     pub fn is_default(&self) -> bool {
-        let others = [&self.allow_forward, &self.allow_http, &self.allow_tls, &self.allow_visit];
+        let others = [
+            &self.allow_forward,
+            &self.allow_http,
+            &self.allow_tls,
+            &self.allow_via,
+            &self.allow_visit,
+        ];
         let ports = [&self.allow_tcp, &self.allow_udp];
         ports.iter().all(|ports| **ports == [PORTS])
             && others.iter().all(|rights| rights.is_empty())
@@ -139,7 +151,7 @@ impl Order {
 }
 
 /// All rights of a client to ports (`tcp`, `udp`), to hosts (`http`, `tls`), to targets on the
-/// server's side (`forward`), to private services of other clients (`visit`), and to share
+/// server's side (`forward`), to other servers (`via`), to private services of other clients (`visit`), and to share
 /// addresses with other clients (`shared`), after rights were added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allowed {
@@ -151,6 +163,8 @@ pub struct Allowed {
     #[serde(default)]
     pub tls: Vec<String>,
     pub forward: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub via: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub visit: Vec<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -210,6 +224,9 @@ impl fmt::Display for Allowed {
         }
         if !self.forward.is_empty() {
             write!(f, " and may reach {} on the server's side", self.forward.join(", "))?;
+        }
+        if !self.via.is_empty() {
+            write!(f, " and may go via the server to {}", self.via.join(", "))?;
         }
         if !self.visit.is_empty() {
             write!(f, " and may visit {}", self.visit.join(", "))?;

@@ -76,6 +76,7 @@ fn is_of(service: &str, target: &Target) -> bool {
         Target::Service(name) => name == service,
         Target::Forward(_)
         | Target::Reported(_)
+        | Target::Detour(_)
         | Target::Marked { .. }
         | Target::Measure(_)
         | Target::Private { .. } => false,
@@ -185,6 +186,7 @@ mod tests {
             Target::Service(String::new()),
             Target::Forward("tcp://127.0.0.1:22".to_owned()),
             Target::Reported("tcp://127.0.0.1:22".to_owned()),
+            Target::Detour("tcp://127.0.0.1:22".to_owned()),
             Target::Private { client: name("laptop"), service: name("ssh") },
             Target::Measure(Measure::Echo),
         ] {

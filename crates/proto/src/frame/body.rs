@@ -143,6 +143,7 @@ pub(crate) fn put_request(out: &mut BytesMut, open: &Open) -> Option<()> {
         Target::Reported(target) => (3u8, Cow::from(target)),
         Target::Marked { service, mark } => (5u8, Cow::from(format!("{service}/{mark:016x}"))),
         Target::Private { client, service } => (4u8, Cow::from(format!("{client}/{service}"))),
+        Target::Detour(target) => (6u8, Cow::from(target)),
     };
     if text.contains(crate::text::is_forbidden) {
         return None;
@@ -210,6 +211,7 @@ pub(crate) fn decode_request(mut body: &[u8]) -> Option<Open> {
             let mark = u64::from_str_radix(mark, 16).ok().filter(|_| is_mark)?;
             Target::Marked { service: service.to_owned(), mark }
         }
+        6 => Target::Detour(text.to_owned()),
         _ => return None,
     };
     let ip = match rest.try_get_u8().ok()? {

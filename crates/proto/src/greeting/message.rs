@@ -90,9 +90,13 @@ impl Features {
     /// priority of the stream.
     pub const SPREADS: Self = Self(32);
 
+    /// The server leads to other servers: [`Target::Detour`](crate::Target::Detour).
+    pub const DETOURS: Self = Self(64);
+
     /// The features of a client without a shared service, whose links have one path.
     pub const ALONE: Self =
-        Self(Self::VISITORS.0 | Self::FLOWS.0 | Self::PRIVATE.0 | Self::SHARED.0);
+        Self(Self::VISITORS.0 | Self::FLOWS.0 | Self::PRIVATE.0 | Self::SHARED.0)
+            .with(Self::DETOURS);
 
     /// The features of this program.
     pub const OURS: Self = Self::ALONE.with(Self::BESIDE).with(Self::SPREADS);

@@ -46,6 +46,8 @@ pub(crate) struct Client {
     pub(crate) dscp: bool,
     /// The targets on the server's side that the client may reach.
     pub forward: ForwardRights,
+    /// The servers to which this server may lead the client.
+    pub via: ForwardRights,
     /// The private services of other clients that the client may visit.
     pub visit: VisitRights,
     /// Whether the client may invite visitors to its private services by codes.
@@ -70,11 +72,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Whether the client may publish nothing, reach nothing on this side and invite nobody.
+    /// Whether the client may publish nothing, reach nothing on this side or through it, and invite
+    /// nobody.
     pub(crate) fn has_no_right_but_visits(&self) -> bool {
         let ports = self.tcp.rights.is_empty() && self.udp.rights.is_empty();
         let hosts = self.http.0.is_empty() && self.tls.0.is_empty();
-        ports && hosts && self.forward.0.is_empty() && !self.invite && !self.shared
+        let targets = self.forward.0.is_empty() && self.via.0.is_empty();
+        ports && hosts && targets && !self.invite && !self.shared
     }
 
     /// Makes a client from its configuration. `certificates`: the server requests client
@@ -124,6 +128,7 @@ impl Client {
             shared: rights.shared,
             dscp: rights.dscp,
             forward: rights.forward.clone(),
+            via: rights.via.clone(),
             visit: rights.visit.clone(),
             invite: rights.invite,
             speedtest: rights.speedtest,
@@ -187,7 +192,7 @@ impl Client {
         let waits = self.renewal != before.renewal || self.enrolled != before.enrolled;
         let others = has_more
             || waits
-            || self.forward != before.forward
+            || (&self.forward, &self.via) != (&before.forward, &before.via)
             || self.visit != before.visit
             || self.invite != before.invite
             || self.speedtest != before.speedtest;

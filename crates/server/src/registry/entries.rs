@@ -103,6 +103,7 @@ impl Registry {
             http: hosts(&grant.rights.http),
             tls: hosts(&grant.rights.tls),
             forward: grant.rights.forward.0.iter().map(ToString::to_string).collect(),
+            via: grant.rights.via.0.iter().map(ToString::to_string).collect(),
             visit: grant.rights.visit.0.iter().map(ToString::to_string).collect(),
             shared: grant.rights.shared,
         };

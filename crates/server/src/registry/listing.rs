@@ -177,6 +177,7 @@ fn rights(client: &Client) -> Rights {
         shared: client.shared,
         dscp: client.dscp,
         forward: list(&client.forward.0),
+        via: list(&client.via.0),
         visit: list(&client.visit.0),
         invite: client.invite,
         speedtest: client.speedtest,

@@ -69,6 +69,9 @@ pub(crate) struct EnrollArgs {
     /// Targets on the server's side that it may reach, such as 10.0.0.0/8:* [default: none]
     #[arg(long, value_name = "HOST:PORTS")]
     pub(crate) allow_forward: Vec<String>,
+    /// Servers to which it may go through this server, such as fra.example.com:7000 [default: none]
+    #[arg(long, value_name = "HOST:PORTS")]
+    pub(crate) allow_via: Vec<String>,
     /// Private services of other clients that it may visit, such as office/ssh [default: none]
     #[arg(long, value_name = "CLIENT/SERVICE")]
     pub(crate) allow_visit: Vec<String>,
@@ -92,8 +95,8 @@ pub(crate) struct EnrollArgs {
     /// Disconnect and forget a client that enrolled by a code
     #[arg(long, value_name = "NAME", add = clients())]
     #[arg(conflicts_with_all = ["name", "allow_tcp", "allow_udp", "allow_http", "allow_tls"])]
-    #[arg(conflicts_with_all = ["allow_forward", "allow_visit", "allow_shared", "server", "renew"])]
-    #[arg(conflicts_with = "add")]
+    #[arg(conflicts_with_all = ["allow_forward", "allow_via", "allow_visit", "allow_shared"])]
+    #[arg(conflicts_with_all = ["server", "renew", "add"])]
     pub(crate) revoke: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,
@@ -108,7 +111,7 @@ pub(crate) struct EnrollArgs {
 /// `tunnel allow` and `tunnel deny`.
 #[derive(Debug, Args)]
 #[group(id = "rights", required = true, multiple = true)]
-#[group(args = ["tcp", "udp", "http", "tls", "forward", "visit", "shared"])]
+#[group(args = ["tcp", "udp", "http", "tls", "forward", "via", "visit", "shared"])]
 pub(crate) struct RightsArgs {
     /// Name of the client, which the configuration names or which enrolled by a code
     #[arg(add = clients())]
@@ -128,6 +131,9 @@ pub(crate) struct RightsArgs {
     /// Targets on the server's side to reach: 10.0.0.0/8:*
     #[arg(long, value_name = "HOST:PORTS", num_args = 1..)]
     pub(crate) forward: Vec<String>,
+    /// Servers to reach through this server (`via` of a path): fra.example.com:7000
+    #[arg(long, value_name = "HOST:PORTS", num_args = 1..)]
+    pub(crate) via: Vec<String>,
     /// Private services of other clients to visit: office/ssh, 'office/*'
     #[arg(long, value_name = "CLIENT/SERVICE", num_args = 1..)]
     pub(crate) visit: Vec<String>,

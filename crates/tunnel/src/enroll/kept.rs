@@ -201,7 +201,7 @@ pub(super) fn checked(order: &Order, public_bind: IpAddr) -> Result<Name, WrongC
     let text = entry(order, &nothing.text());
     let Err(problems) = load(Path::new(""), &text, public_bind) else { return Ok(name) };
     let said = problems.iter().map(|problem| {
-        let key = ["forward", "http", "tls", "udp", "visit", "shared"]
+        let key = ["forward", "http", "tls", "udp", "via", "visit", "shared"]
             .into_iter()
             .find(|key| problem.key_path.starts_with(&format!("allow.{key}")));
         let flag = format!("--allow-{}", key.unwrap_or("tcp"));
@@ -227,6 +227,7 @@ fn entry(order: &Order, token: &str) -> Zeroizing<String> {
         allow_forward,
         allow_http,
         allow_tls,
+        allow_via,
         allow_visit,
         allow_shared,
         renew: _,
@@ -234,9 +235,13 @@ fn entry(order: &Order, token: &str) -> Zeroizing<String> {
     let list =
         |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
     let mut others = String::new();
-    for (key, items) in
-        [("udp", allow_udp), ("http", allow_http), ("tls", allow_tls), ("visit", allow_visit)]
-    {
+    for (key, items) in [
+        ("udp", allow_udp),
+        ("http", allow_http),
+        ("tls", allow_tls),
+        ("via", allow_via),
+        ("visit", allow_visit),
+    ] {
         if !items.is_empty() {
             others.push_str(&format!(" {key}: [{}],", list(items)));
         }

@@ -129,7 +129,8 @@ fn dialler(settings: Rc<Settings>, denied: u16) -> impl Fn(Open, Box<dyn Inlet>)
             other @ (Target::Service(_)
             | Target::Marked { .. }
             | Target::Measure(_)
-            | Target::Private { .. }) => {
+            | Target::Private { .. }
+            | Target::Detour(_)) => {
                 panic!("{other:?}")
             }
         };
