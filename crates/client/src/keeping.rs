@@ -9,6 +9,7 @@ use link::client::Client as Keeper;
 use node::session::{Handle, Worker};
 use tokio::task::{AbortHandle, spawn_local};
 
+use super::detour;
 use super::links::Links;
 use super::owner::ClientOwner;
 use super::shared::ClientShared;
@@ -45,8 +46,9 @@ fn keep(
     // Different clients start at different numbers, so that a server's first worker gets no more
     // links than the others.
     let spread = shared.instance.0[0].wrapping_add(u8::try_from(nth % 256).unwrap_or(0));
+    let path = |way: &_| detour::path(way, spread, worker, (shared, uplink));
     let keeper = Keeper {
-        paths: plan.ways_of(nth, workers).map(|way| way.path_of_link(spread)).collect(),
+        paths: plan.ways_of(nth, workers).map(path).collect(),
         standby: plan.standby(),
         spreads: plan.spread == PathSpread::ByStream,
         name: plan.name.clone(),

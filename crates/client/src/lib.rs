@@ -5,6 +5,7 @@
 //!   shared.rs      the data that all parts below share
 //!   uplink.rs      what belongs to a server: links, services, public addresses
 //!   charge.rs      which of several servers has the services; standing.rs moves them there
+//!   detour.rs      paths to a server through another server
 //!   links.rs       links that were made together; keeping.rs keeps each of them
 //!   owner.rs       reactions to a link: streams, messages of the server, state changes
 //!   register.rs    the registration of services; published.rs what the server answered
@@ -26,6 +27,7 @@
 mod charge;
 mod connect;
 mod destination;
+mod detour;
 mod forwards;
 mod found;
 mod handover;
@@ -557,8 +559,10 @@ impl Serving for Client {
             for uplink in self.shared.uplinks.all().iter() {
                 register::withdraw(self.workers.handles(), &self.shared, uplink).await;
             }
-            // A link between two clients is a stream here while it exists.
+            // A link between two clients is a stream here while it exists, as is a carrier that
+            // leads through another server.
             self.shared.visits.leave(self.workers.handles()).await;
+            detour::leave(self.workers.handles()).await;
             tokio::select! {
                 () = survey::drain_links(self.workers.handles()) => {}
                 () = self.shared.host.leave(self.workers.handles()) => {}

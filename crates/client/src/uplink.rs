@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::destination::Places;
+use super::detour::Detours;
 use super::links::Links;
 use super::published::Published;
 use node::session::{Handle, Session};
@@ -316,6 +317,8 @@ pub(crate) struct Uplinks {
     all: ArcSwap<Vec<Arc<Uplink>>>,
     /// The first uplink of the start.
     initial: Arc<Uplink>,
+    /// The paths to servers through other servers that are in use.
+    pub(super) detours: Arc<Detours>,
     /// Why the server in charge is in charge, of several servers of which one is.
     why: ArcSwapOption<String>,
     /// Notified when a link of an uplink becomes live or silent, and when the list changes.
@@ -331,6 +334,7 @@ impl Uplinks {
         Self {
             all: ArcSwap::from_pointee(all),
             initial,
+            detours: Arc::default(),
             why: ArcSwapOption::empty(),
             stirred: Notify::new(),
             changed: Notify::new(),

@@ -51,6 +51,31 @@ fn a_list_of_paths_is_one_server_and_an_entry_with_a_name_is_a_server() {
 }
 
 #[test]
+fn a_path_leads_through_another_server_that_this_machine_dials() {
+    let fra = "{ name: fra, paths: [tls://a, { url: 'tls://a', via: nyc }] }";
+    let both =
+        format!("[{fra}, {{ name: nyc, paths: [tls://b, {{ url: 'wss://b', via: fra }}] }}]");
+    let config = client(&both, "proxy: http://p.example:3128").unwrap();
+    let [direct, detour] = &config.servers[0].paths[..] else { panic!("{config:?}") };
+    assert_eq!((direct.via.as_deref(), detour.via.as_deref()), (None, Some("nyc")));
+    assert!(
+        direct.proxy.is_some() && detour.proxy.is_none(),
+        "this machine dials nyc by the proxy"
+    );
+    assert_eq!(config.servers[1].paths[1].via.as_deref(), Some("fra"), "each through the other");
+    let lines = config.summary();
+    assert!(lines.contains(&"client home to tls://a:7000 at server fra via nyc".to_owned()));
+    let alone = client(&both.replace(", { url: 'tls://a', via: nyc }", ""), "").unwrap();
+    assert!(config.differs(&alone).iter().any(|changed| changed.key == "servers"));
+    // A server that is reached through another server alone leads to none.
+    let only = client(&format!("[{fra}, {{ name: nyc, url: 'tls://b', via: fra }}]"), "");
+    let wrong = "servers[0].paths[1].via: server nyc is itself reached through other servers alone";
+    assert!(only.clone().unwrap_err().contains(wrong), "{only:?}");
+    let fine = "[{ name: fra, url: tls://a, via: nyc }, { name: nyc, url: tls://b }]";
+    assert!(client(fine, "").is_ok());
+}
+
+#[test]
 fn servers_that_cannot_be_told_apart_are_refused() {
     for (servers, said) in [
         ("[tls://a, { name: b, paths: tls://b }]", "a path beside servers with names"),

@@ -51,13 +51,13 @@ use net::resolve::Lookups;
 use net::source::Proxies;
 use net::udp::{self, Buffers, Form, SteeringSlot};
 use tls::Identity;
-use transport::{Listener, PathDialer};
+use transport::{Dialer, Listener, PathDialer};
 use transport_quic::StunServer;
 
 pub use material::trust;
 pub use mux::MuxCarriers;
 pub use side::ServerSide;
-pub use way::Way;
+pub use way::{Detour, Way};
 pub use ws::request;
 
 /// All families.
@@ -108,6 +108,12 @@ trait Dials: Debug + Send + Sync {
     /// numbers reach different workers of the server, if the transport lets the client choose the
     /// worker.
     fn dialer(&self, link: Option<u8>) -> Rc<dyn PathDialer>;
+
+    /// Makes a dialer for this thread whose handshake runs inside a lane. `None`: the transport
+    /// does not run inside a lane.
+    fn inside(&self) -> Option<Rc<dyn Dialer>> {
+        None
+    }
 }
 
 /// Applies prepared settings.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use config::{Common, Listen};
 use net::source::Proxies;
 use net::{Current, SocketOptions};
-use transport::PathDialer;
+use transport::{Dialer, PathDialer};
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
 
 use super::material::{NextHop, ServerTls};
@@ -72,5 +72,9 @@ impl Dials for TcpDials {
     fn dialer(&self, _: Option<u8>) -> Rc<dyn PathDialer> {
         let dialer = TcpDialer::new(self.tls.clone()).through(self.via.clone());
         self.hop.dialled(dialer.obeying(self.options.clone()))
+    }
+
+    fn inside(&self) -> Option<Rc<dyn Dialer>> {
+        Some(Rc::new(TcpDialer::new(self.tls.clone())))
     }
 }

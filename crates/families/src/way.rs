@@ -1,9 +1,11 @@
 //! A path to a server, over any family.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context;
 use config::Common;
+use transport::Dialer;
 
 use super::ws::HttpDials;
 use super::{Dials, family, material};
@@ -12,10 +14,23 @@ use super::{Dials, family, material};
 #[derive(Clone, Debug)]
 pub struct Way {
     url: String,
-    /// The URL with the proxy, the interface and the source address.
+    /// The URL with the other server, the proxy, the interface and the source address.
     label: String,
     host: String,
+    /// The other server that leads to the server, and the target that the other server dials.
+    detour: Option<(Arc<str>, String)>,
     dials: Arc<dyn Dials>,
+}
+
+/// A path through another server.
+#[derive(Debug)]
+pub struct Detour {
+    /// The name of the other server.
+    pub via: Arc<str>,
+    /// The target that the other server dials: `tcp://host:port`.
+    pub target: String,
+    /// The handshake of the path, for this thread.
+    pub dialer: Rc<dyn Dialer>,
 }
 
 impl Way {
@@ -37,10 +52,14 @@ impl Way {
         let proxy = material::via(path).map(|(host, port, _)| format!("proxy {host}:{port}"));
         let interface = path.dial.interface.as_ref().map(|name| format!("interface {name}"));
         let source = path.dial.source.map(|source| format!("source {source}"));
-        let extras: Vec<_> = [proxy, interface, source].into_iter().flatten().collect();
+        let via = path.via.as_ref().map(|via| format!("via {via}"));
+        let detour = path.via.as_ref().map(|via| {
+            (Arc::from(via.as_str()), format!("tcp://{}:{}", endpoint.host, endpoint.port))
+        });
+        let extras: Vec<_> = [via, proxy, interface, source].into_iter().flatten().collect();
         let label =
             if extras.is_empty() { url.clone() } else { format!("{url} ({})", extras.join(", ")) };
-        Self { url, label, host, dials }
+        Self { url, label, host, detour, dials }
     }
 
     /// The host as configured.
@@ -53,10 +72,16 @@ impl Way {
         &self.url
     }
 
-    /// The path in messages: the URL, and in parentheses the proxy, the interface and the source
-    /// address. The failure may be at the proxy, and several paths may have one URL.
+    /// The path in messages: the URL, and in parentheses the other server, the proxy, the interface
+    /// and the source address. The failure may be at the proxy, and several paths may have one URL.
     pub fn label(&self) -> &str {
         &self.label
+    }
+
+    /// The path as a detour through another server; `None`: the client dials the path itself.
+    pub fn detour(&self) -> Option<Detour> {
+        let (via, target) = self.detour.clone()?;
+        Some(Detour { via, target, dialer: self.dials.inside()? })
     }
 
     /// The path of link `number`, with a dialer for this thread. Links with consecutive numbers

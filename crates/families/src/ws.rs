@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use config::{Common, Endpoint, Listen, ServerConfig};
 use net::{Current, SocketOptions};
-use transport::PathDialer;
+use transport::{Dialer, PathDialer};
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
 use transport_ws::{Request, Terms, WsDialer, WsListener};
 
@@ -90,6 +90,11 @@ impl Dials for WsDials {
         let inner = TcpDialer::new(self.tls.clone()).through(self.via.clone());
         let inner = inner.speaking(Speech::Http).obeying(self.options.clone());
         self.hop.dialled(WsDialer::new(inner, self.request.clone(), self.ping_after))
+    }
+
+    fn inside(&self) -> Option<Rc<dyn Dialer>> {
+        let inner = TcpDialer::new(self.tls.clone()).speaking(Speech::Http);
+        Some(Rc::new(WsDialer::new(inner, self.request.clone(), self.ping_after)))
     }
 }
 

@@ -163,6 +163,7 @@ pub(super) fn add_link(
             number: number.0,
             transport: peer.transport.name().into(),
             peer: term::address(peer.current_address()),
+            via: peer.via.as_deref().map(|via| via.to_owned().into()),
             // The round trips of a link are those of its active carrier.
             rtt_micros: round_trip.filter(|_| active == Some(number)),
             cipher: peer.cipher.map(|cipher| cipher.suite.into()),

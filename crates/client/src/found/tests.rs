@@ -31,6 +31,7 @@ fn api_at(url: &str, trust: Trust) -> ServersFrom {
         sni: None,
         headers: Vec::new(),
         proxy: None,
+        via: None,
         dial: config::DialOptions::default(),
     };
     let token = Some(Token { secret: Secret::new(TOKEN), file: None });

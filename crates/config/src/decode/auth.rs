@@ -30,7 +30,8 @@ pub(crate) fn auth(s: &Section<'_>) -> Option<HttpAuth> {
     let cache = values::positive(&http, "cache", CACHE)?;
     let endpoint = endpoint?;
     let (sni, proxy, dial) = Default::default();
-    let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy, dial };
+    let path =
+        Path { endpoint, trust, identity, min_version, sni, headers, proxy, via: None, dial };
     Some(HttpAuth { path, timeout, cache })
 }
 

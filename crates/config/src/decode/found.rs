@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use super::auth::http_url;
 use super::paths::{Shared, path, wish};
+use super::via::{self, Detours};
 use crate::json::NOWHERE;
 use crate::key_table::KeyTable as _;
 use crate::model::credentials::{self, fields};
@@ -95,7 +96,8 @@ pub(crate) fn servers_from(
         }),
     };
     let (sni, dial) = Default::default();
-    let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy, dial };
+    let path =
+        Path { endpoint, trust, identity, min_version, sni, headers, proxy, via: None, dial };
     Some(ServersFrom { path, token, every })
 }
 
@@ -123,11 +125,19 @@ pub(crate) fn answer(cx: &Cx<'_>, root: Item, defaults: &PathDefaults) -> Option
         s.bad("servers", bad.hint(format!("at most {SERVERS_MAX}")));
         return None;
     }
-    let read: Vec<_> = items.into_iter().filter_map(|item| server(cx, item, defaults)).collect();
+    let mut read: Vec<_> =
+        items.into_iter().filter_map(|item| server(cx, item, defaults)).collect();
+    let vias: Vec<_> = read.iter_mut().map(|server| std::mem::take(&mut server.vias)).collect();
     let servers = named(read, |item, name| {
         let bad = BadValue::new(format!("two servers have the name `{name}`"));
         cx.problem(item.at(), &item.path, bad.hint("write them as maps with a `name`"));
     });
+    let detours = servers.iter().zip(&vias).map(|(server, values)| Detours {
+        name: &server.name,
+        paths: &server.paths,
+        values,
+    });
+    via::check(cx, &detours.collect::<Vec<_>>());
     Some(FoundServers { servers, every })
 }
 
@@ -173,6 +183,8 @@ struct Unnamed {
     item: Item,
     name: Option<String>,
     paths: Vec<Path>,
+    /// The values of `via` of the paths.
+    vias: Vec<(Item, String)>,
 }
 
 fn server(cx: &Cx<'_>, item: Item, defaults: &PathDefaults) -> Option<Unnamed> {
@@ -212,7 +224,8 @@ fn server(cx: &Cx<'_>, item: Item, defaults: &PathDefaults) -> Option<Unnamed> {
         }
         paths.push(path);
     }
-    (!paths.is_empty()).then_some(Unnamed { item, name, paths })
+    let vias = shared.take_vias();
+    (!paths.is_empty()).then_some(Unnamed { item, name, paths, vias })
 }
 
 /// Refuses the keys of a path that name files: the answer of another machine must not say which

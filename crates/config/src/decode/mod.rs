@@ -22,6 +22,7 @@ mod service;
 mod spread;
 mod target;
 mod target_tls;
+mod via;
 mod visit;
 
 pub(crate) use client::forward_of;

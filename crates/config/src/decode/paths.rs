@@ -1,5 +1,7 @@
 //! Decodes the paths to a server: addresses, certificates, header fields and proxies.
 
+use std::cell::RefCell;
+
 use crate::endpoint::server_url;
 use crate::key_table::{KeyMap, KeyTable as _};
 use crate::model::credentials::fields;
@@ -7,7 +9,7 @@ use crate::model::path::Wish;
 use crate::model::{ClientConfig, Field, Path, PathDefaults, PathTls, TlsVersion};
 use crate::section::{Cx, Item, Section};
 use crate::yaml::Kind;
-use crate::{BadValue, Host, Over, Scheme, proxy};
+use crate::{BadValue, Host, Over, Scheme, proxy, values};
 
 /// Settings at the top of the file. They apply to each path without its own settings.
 pub(super) struct Shared<'a> {
@@ -16,19 +18,27 @@ pub(super) struct Shared<'a> {
     proxy: Option<Wish>,
     /// The section `tls`, for problems of its keys.
     section: Option<Section<'a>>,
+    /// The values of `via` of the paths that were decoded since [`Self::take_vias`].
+    vias: RefCell<Vec<(Item, String)>>,
 }
 
 impl<'a> Shared<'a> {
     /// Decodes the settings.
     pub(super) fn of(s: &Section<'a>) -> Self {
         let tls = s.map("tls", ClientConfig::map("tls")).unwrap_or_default();
-        Self { tls, headers: fields(s, "headers"), proxy: wish(s), section: s.checked("tls") }
+        let (headers, section, vias) = (fields(s, "headers"), s.checked("tls"), RefCell::default());
+        Self { tls, headers, proxy: wish(s), section, vias }
     }
 
     /// The settings as they are kept for servers that are found later.
     pub(super) fn of_defaults(defaults: &PathDefaults) -> Self {
         let PathDefaults { tls, headers, proxy, .. } = defaults.clone();
-        Self { tls, headers, proxy, section: None }
+        Self { tls, headers, proxy, section: None, vias: RefCell::default() }
+    }
+
+    /// The values of `via` of the paths that were decoded since the previous call.
+    pub(super) fn take_vias(&self) -> Vec<(Item, String)> {
+        self.vias.take()
     }
 
     /// Decodes the paths to one server. `map` has the keys of an entry that is a map.
@@ -149,10 +159,17 @@ pub(super) fn path(
     if endpoint.scheme.over == Over::Udp {
         of_udp(cx, (&url, endpoint.scheme), section, wish.as_ref(), shared);
         let headers = Vec::new();
-        let proxy = None;
-        let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy, dial };
+        let (proxy, via) = (None, None);
+        let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy, via, dial };
         return Some((url, path));
     }
+    if let Some(section) = section.filter(|s| s.has("via")) {
+        let via = through(section, shared);
+        let (proxy, dial) = Default::default();
+        let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy, via, dial };
+        return Some((url, path));
+    }
+    let via = None;
     let proxy = match wish.as_ref().or(shared.proxy.as_ref()) {
         Some(Wish::None) => None,
         Some(Wish::Of(proxy)) => Some(proxy.clone()),
@@ -162,7 +179,21 @@ pub(super) fn path(
             None
         }),
     };
-    Some((url, Path { endpoint, trust, identity, min_version, sni, headers, proxy, dial }))
+    let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy, via, dial };
+    Some((url, path))
+}
+
+/// Decodes `via`. The other server dials, so settings of the dial are reported. A proxy of the top
+/// or of the environment applies to the paths to the other server.
+fn through(s: &Section<'_>, shared: &Shared<'_>) -> Option<String> {
+    for key in ["proxy", "interface", "source", "dscp"].into_iter().filter(|key| s.has(key)) {
+        let bad =
+            BadValue::new(format!("`{key}` beside `via`: this machine does not dial the path"));
+        s.bad(key, bad.hint("remove it, or write it into a path of the server that `via` names"));
+    }
+    let via = s.value("via", values::name);
+    shared.vias.borrow_mut().extend(s.key("via").zip(via.clone()));
+    via
 }
 
 /// Reports settings that a path over UDP cannot have. A proxy of the file is an error, because the
@@ -181,6 +212,11 @@ fn of_udp(
         let bad = BadValue::new(format!("{name} has no request that they could be in"));
         let http = Scheme::list("and", |scheme| scheme.http);
         s.bad("headers", bad.hint(format!("remove them: they are for {http}")));
+    }
+    if let Some(s) = section.filter(|s| s.has("via")) {
+        let bad =
+            BadValue::new(format!("{name} is UDP, which does not lead through another server"));
+        s.bad("via", bad.hint(format!("remove it, or go there by {}", through("or"))));
     }
     let bad =
         |proxy| BadValue::new(format!("{name} is UDP, which the proxy {proxy} does not take"));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::paths::Shared;
+use super::via::{self, Detours};
 use crate::BadValue;
 use crate::key_table::KeyTable as _;
 use crate::model::{ClientConfig, Path, SERVERS_MAX, ServerPaths, credentials};
@@ -51,6 +52,8 @@ pub(super) fn servers(s: &Section<'_>) -> Vec<ReadServer> {
     let found = match (of_servers.first(), of_paths.first()) {
         (None, _) => {
             let paths = shared.paths(s.cx, of_paths, Path::MAP);
+            let (name, values) = ("", &*shared.take_vias());
+            via::check(s.cx, &[Detours { name, paths: &paths, values }]);
             let alone = ServerPaths { name: None, token: None, paths };
             let is_empty = alone.paths.is_empty();
             if is_empty { Vec::new() } else { vec![ReadServer { paths: alone, has_token: false }] }
@@ -76,10 +79,14 @@ pub(super) fn servers(s: &Section<'_>) -> Vec<ReadServer> {
 /// Decodes servers with names. Two servers have neither the same name nor the same address.
 fn named(cx: &Cx<'_>, items: Vec<Item>, shared: &Shared<'_>) -> Vec<ReadServer> {
     let mut found: Vec<ReadServer> = Vec::new();
+    let mut vias = Vec::new();
     let mut addresses: BTreeMap<String, String> = BTreeMap::new();
     for item in items {
         let Some(s) = Section::open(cx, item.clone(), ServerPaths::MAP) else { continue };
-        let Some(server) = server(&s, item, shared) else { continue };
+        let server = server(&s, item, shared);
+        let values = shared.take_vias();
+        let Some(server) = server else { continue };
+        vias.push(values);
         let name = server.paths.name.clone().unwrap_or_default();
         if found.iter().any(|other| other.paths.name.as_deref() == Some(&*name)) {
             let bad = BadValue::new(format!("a second server named {name}"));
@@ -98,6 +105,12 @@ fn named(cx: &Cx<'_>, items: Vec<Item>, shared: &Shared<'_>) -> Vec<ReadServer> 
         }
         found.push(server);
     }
+    let detours = found.iter().zip(&vias).map(|(server, values)| Detours {
+        name: server.paths.name.as_deref().unwrap_or_default(),
+        paths: &server.paths.paths,
+        values,
+    });
+    via::check(cx, &detours.collect::<Vec<_>>());
     found
 }
 

@@ -137,6 +137,11 @@ fn what_is_wrong_in_an_answer_is_named_by_its_key_path() {
         ("{\"servers\": [\"tls://a\"], \"every\": 60}", "every: `60`"),
         ("{\"servers\": [\"tls://a\", \"ftp://b\"]}", "servers[1]: "),
         ("{\"servers\": [7]}", "servers[0]: `7` is not a host"),
+        (
+            "{\"servers\": [{\"name\": \"a\", \"paths\": {\"url\": \"tls://a\", \"via\": \"nyc\"}}, \
+             \"tls://b\"]}",
+            "servers[0].paths.via: unknown server `nyc` (hint: known here: b)",
+        ),
         ("{\"servers\": [[\"tls://a\"]]}", "servers[0]: expected a map of keys, found a list"),
         ("{\"servers\": [{\"paths\": [\"tls://a\"]}]}", "servers[0].name: missing"),
         (

@@ -327,8 +327,10 @@ impl ClientConfig {
             let of = if several { format!(" at server {}", server.label()) } else { String::new() };
             lines.extend(server.paths.iter().map(|p| {
                 let proxy = p.proxy.as_ref().map(|proxy| format!(" through {proxy}"));
-                let (proxy, extras) = (proxy.unwrap_or_default(), p.dial.extras());
-                format!("client {} to {}{of}{proxy}{extras}", self.name, p.endpoint)
+                let via = p.via.as_ref().map(|via| format!(" via {via}"));
+                let (proxy, via) = (proxy.unwrap_or_default(), via.unwrap_or_default());
+                let extras = p.dial.extras();
+                format!("client {} to {}{of}{via}{proxy}{extras}", self.name, p.endpoint)
             }));
         }
         if several || self.finds_servers().is_some() {

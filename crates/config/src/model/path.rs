@@ -55,6 +55,12 @@ pub struct Path {
     #[key("`http://`, `socks4://`, `socks4a://`, `socks5://` or `socks5h://` URL, `none`",
         absent = "`proxy` of the top", holds = Url)]
     pub proxy: Option<Proxy>,
+    /// The other server of the client through which this path leads to the server.
+    ///
+    /// The other server dials the server by TCP and needs no part of the configuration of the path
+    /// but its host and port.
+    #[key("name of another entry of `servers`", none = "the client dials")]
+    pub via: Option<String>,
     /// What the packets to the server, or to the proxy, are like.
     #[key(flat, at = Path)]
     pub dial: DialOptions,

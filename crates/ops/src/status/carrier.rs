@@ -17,6 +17,10 @@ printed! {
         pub transport: Cow<'static, str>,
         /// The present address of the far end. Over QUIC and KCP it changes when a client moves.
         pub peer: String,
+        /// The other server through which the carrier leads to the server; absent where the client
+        /// has dialled the server. The address of the far end is not known then.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub via: Option<Cow<'static, str>>,
         /// The minimum round-trip time of the link's active carrier, in microseconds; absent before
         /// the first measurement.
         pub rtt_micros: Option<u64> = rough,

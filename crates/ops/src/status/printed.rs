@@ -135,6 +135,7 @@ mod tests {
             number: 1,
             transport: "kcp".into(),
             peer: "192.0.2.7:40001".to_owned(),
+            via: Some("nyc".into()),
             rtt_micros: Some(97_650),
             cipher: Some("TLS_AES_128_GCM_SHA256".into()),
             backend: Some("ring".into()),

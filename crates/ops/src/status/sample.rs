@@ -78,6 +78,7 @@ pub fn sample() -> Status {
         number: 2,
         transport: "tls".into(),
         peer: "192.0.2.7:40000".into(),
+        via: None,
         rtt_micros: Some(12_345),
         cipher: Some("TLS_AES_128_GCM_SHA256".into()),
         backend: Some("ring".into()),

@@ -95,6 +95,7 @@ mod upgrade;
 mod upgrade_chain;
 mod upgrade_refused;
 mod vanish;
+mod via;
 mod visit;
 mod visitors;
 mod ways;

@@ -72,14 +72,15 @@ pub fn render_why(status: &Status, screen: Screen) -> Drawn {
         sheet.indented(|sheet| {
             for link in links {
                 for carrier in &link.carriers {
-                    let Carrier { transport, peer, rtt_micros, standby, .. } = carrier;
+                    let Carrier { transport, peer, via, rtt_micros, standby, .. } = carrier;
+                    let via = via.as_ref().map(|via| format!(" via {via}")).unwrap_or_default();
                     let rtt = rtt_micros.map(|micros| {
                         format!(", round trip {}.{} ms", micros / 1_000, micros % 1_000 / 100)
                     });
                     let role = if *standby { ", stands by" } else { "" };
                     let rtt = rtt.unwrap_or_default();
                     sheet.line(format_args!(
-                        "link {}: {transport} to {peer}{rtt}{role}",
+                        "link {}: {transport} to {peer}{via}{rtt}{role}",
                         link.serial
                     ));
                 }
@@ -372,8 +373,9 @@ fn links_table(sheet: &mut Sheet, links: &[Link]) {
         for carrier in &link.carriers {
             let rtt = carrier.rtt_micros.map_or_else(|| "-".to_owned(), millis);
             let ready = if carrier.standby { ", ready" } else { "" };
+            let via = carrier.via.as_ref().map(|via| format!(" via {via}")).unwrap_or_default();
             let row = [
-                format!("#{} over {}{ready}", carrier.number, carrier.transport),
+                format!("#{} over {}{via}{ready}", carrier.number, carrier.transport),
                 carrier.peer.clone(),
             ];
             let queue = carrier.tcp.and_then(|tcp| tcp.queue_bytes);

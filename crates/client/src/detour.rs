@@ -1,0 +1,333 @@
+//! Detours: paths to a server through another server of the client (`via` of a path).
+//!
+//! ```text
+//!   link to fra ── carrier, TLS with fra ── stream of a link to nyc ── nyc ── TCP ── fra
+//! ```
+//!
+//! The other server dials, and joins the connection with the stream. The handshake of the path runs
+//! end to end, so the other server sees ciphertext alone where the path has TLS.
+//!
+//! A carrier of a detour must not carry itself: the link to `nyc` could move to a path through
+//! `fra` while it carries the link to `fra`, and no frame would leave this machine. So a server
+//! that is reached by a detour carries no detour, and a server that carries a detour is reached by
+//! none ([`Detours`]). The rule also bounds the length of a path to one other server.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use families::{Detour, Way};
+use node::session::{Handle, Session, Worker};
+use proto::greeting::Features;
+use proto::{Open, Priority, ResetCode, Target};
+use relay::{StreamLane, open_duplex};
+use tokio::sync::oneshot;
+use transport::{
+    Carrier, CarrierError, Dialer, Dialled, EarlyDataFn, Lane as _, LocalFuture, PathDialer,
+};
+
+use super::shared::ClientShared;
+use super::uplink::Uplink;
+
+/// The time for which a dial waits for a link to the other server: the head start of a path before
+/// the next path is tried. At the start of a client the links to all servers are made at once.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The detours of a client, each from the begin of its dial to the end of its carrier.
+#[derive(Debug, Default)]
+pub(super) struct Detours(Mutex<Vec<Pair>>);
+
+/// A detour to a server through another server, by the ids of their uplinks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pair {
+    to: u64,
+    through: u64,
+}
+
+/// Why a detour cannot begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Circle {
+    /// The other server is itself reached through another server.
+    IsReached,
+    /// The server carries a detour itself.
+    Carries,
+}
+
+impl Detours {
+    fn pairs(&self) -> MutexGuard<'_, Vec<Pair>> {
+        // Each change is one call, so a poisoned lock does no harm.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a detour, which lasts until the result is dropped.
+    fn begin(self: &Arc<Self>, pair: Pair) -> Result<Begun, Circle> {
+        let mut pairs = self.pairs();
+        if pairs.iter().any(|other| other.to == pair.through) {
+            return Err(Circle::IsReached);
+        }
+        if pairs.iter().any(|other| other.through == pair.to) {
+            return Err(Circle::Carries);
+        }
+        pairs.push(pair);
+        Ok(Begun { detours: Arc::clone(self), pair })
+    }
+}
+
+/// A detour that has begun.
+#[derive(Debug)]
+struct Begun {
+    detours: Arc<Detours>,
+    pair: Pair,
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let mut pairs = self.detours.pairs();
+        if let Some(place) = pairs.iter().position(|pair| *pair == self.pair) {
+            pairs.swap_remove(place);
+        }
+    }
+}
+
+/// Retires the links that lead through other servers, because this process is stopping: each ends
+/// with its last stream. Its carrier is a stream of a link to another server, which would never
+/// end otherwise.
+pub(super) async fn leave(handles: &[Handle]) {
+    for handle in handles {
+        let leave = |worker: &Rc<Worker>| {
+            for (_, link) in worker.state.all_links() {
+                let mut is_inside = false;
+                link.each_carrier(|_, peer| is_inside |= peer.via.is_some());
+                if is_inside {
+                    link.go_away();
+                }
+            }
+        };
+        // A worker that has stopped has no links.
+        let _ = handle.call(leave).await;
+    }
+}
+
+/// The path of a link to the server of `uplink`, by a connection of its own or by a detour.
+/// `number` is that of the link.
+pub(super) fn path(
+    way: &Way,
+    number: u8,
+    worker: &Rc<Worker>,
+    (shared, uplink): (&Arc<ClientShared>, &Arc<Uplink>),
+) -> link::Path {
+    let Some(Detour { via, target, dialer }) = way.detour() else {
+        return way.path_of_link(number);
+    };
+    let (worker, shared, to) = (Rc::clone(worker), Arc::clone(shared), uplink.id);
+    let dialer = Rc::new(Through { worker, shared, to, via, target, dialer });
+    link::Path { url: way.label().to_owned(), dialer }
+}
+
+/// Dials a server through another server.
+#[derive(Clone)]
+struct Through {
+    worker: Rc<Worker>,
+    shared: Arc<ClientShared>,
+    /// The id of the uplink of the server.
+    to: u64,
+    /// The name of the other server.
+    via: Arc<str>,
+    /// The target that the other server dials.
+    target: String,
+    /// The handshake of the path.
+    dialer: Rc<dyn Dialer>,
+}
+
+impl fmt::Debug for Through {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Through({} to {})", self.via, self.target)
+    }
+}
+
+impl PathDialer for Through {
+    /// There is no early data: no transport over TCP has any.
+    fn dial(&self, _: Option<EarlyDataFn>) -> LocalFuture<'static, Dialled> {
+        let this = self.clone();
+        Box::pin(async move { Ok((this.carrier().await?, None)) })
+    }
+}
+
+/// A stream that becomes a carrier, and the reason of its reset.
+type OpenedStream = (StreamLane, oneshot::Receiver<Option<ResetCode>>);
+
+impl Through {
+    async fn carrier(self) -> Result<Carrier, CarrierError> {
+        let via = &self.via;
+        let all = self.shared.uplinks.all();
+        let other = all.iter().find(|uplink| **uplink.label() == **via);
+        let other = other.ok_or_else(|| {
+            not_connected(format!("server {via} is not in the configuration any more"))
+        })?;
+        let detours = &self.shared.uplinks.detours;
+        let pair = Pair { to: self.to, through: other.id };
+        let begun = detours.begin(pair).map_err(|circle| {
+            not_connected(match circle {
+                Circle::IsReached => format!("server {via} is reached through another server now"),
+                Circle::Carries => format!(
+                    "this server leads to another server now, so it is not reached through server \
+                     {via}"
+                ),
+            })
+        })?;
+        let (lane, reset) = self.stream(other).await?;
+        let mut lane = lane.accompanied(Box::new(begun));
+        if let Err(error) = connected(&mut lane).await {
+            return Err(self.failed(error.into(), reset).await);
+        }
+        match self.dialer.dial_inside(Box::new(lane)).await {
+            Ok(mut carrier) => {
+                carrier.peer.via = Some(Arc::clone(via));
+                // The other server looks names up, so only an address of the file is known here.
+                if let Ok(address) = place_of(&self.target).parse() {
+                    carrier.peer.address = address;
+                }
+                Ok(carrier)
+            }
+            Err(error) => Err(self.failed(error, reset).await),
+        }
+    }
+
+    /// Opens a stream over a link of any worker to the other server. Waits for a link.
+    async fn stream(&self, other: &Uplink) -> Result<OpenedStream, CarrierError> {
+        let session = other.session();
+        if let Some(opened) = open(&self.worker, &session, &self.via, &self.target) {
+            return opened;
+        }
+        let none =
+            || not_connected(format!("this client has no connection to server {}", self.via));
+        let at = other.live_worker(self.worker.index, PATIENCE).await;
+        let handle = at.and_then(|at| self.worker.peers.get(at)).cloned().ok_or_else(none)?;
+        // A reload may have replaced the session meanwhile.
+        let session = other.session();
+        let (via, target) = (Arc::clone(&self.via), self.target.clone());
+        let opened = handle.call(move |worker| open(worker, &session, &via, &target)).await;
+        opened.ok().flatten().ok_or_else(none)?
+    }
+
+    /// The error of a carrier whose stream may have been reset.
+    async fn failed(
+        &self,
+        error: CarrierError,
+        reset: oneshot::Receiver<Option<ResetCode>>,
+    ) -> CarrierError {
+        match reset.await {
+            Ok(Some(code)) => refused(&self.via, &self.target, code),
+            // The handshake failed, or the link to the other server has ended.
+            Ok(None) | Err(_) => error,
+        }
+    }
+}
+
+/// Opens a stream over a link of this worker to the other server. `None`: there is none.
+fn open(
+    worker: &Worker,
+    session: &Arc<Session>,
+    via: &str,
+    target: &str,
+) -> Option<Result<OpenedStream, CarrierError>> {
+    let link = worker.state.live_link(session)?;
+    if !link.features().have(Features::DETOURS) {
+        let text = format!("server {via} is too old to lead to other servers; update server {via}");
+        return Some(Err(CarrierError::Config(text)));
+    }
+    let target = Target::Detour(target.to_owned());
+    let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
+    let stream = open_duplex(&link, open, &Rc::default(), None);
+    Some(stream.map(StreamLane::watched).map_err(|why| io::Error::other(why).into()))
+}
+
+/// Waits until the other server has connected to the server, which it reports by a byte 0.
+async fn connected(lane: &mut StreamLane) -> io::Result<()> {
+    let mut report = BytesMut::with_capacity(1);
+    let read = poll_fn(|cx| lane.poll_read(cx, &mut report)).await?;
+    match report.first() {
+        Some(0) if read == 1 => Ok(()),
+        Some(_) | None => {
+            let text = "the other server has ended the connection";
+            Err(io::Error::new(io::ErrorKind::ConnectionAborted, text))
+        }
+    }
+}
+
+fn not_connected(text: String) -> CarrierError {
+    io::Error::new(io::ErrorKind::NotConnected, text).into()
+}
+
+/// The host and port of a target.
+fn place_of(target: &str) -> &str {
+    target.strip_prefix("tcp://").unwrap_or(target)
+}
+
+/// The error of a detour that the other server has refused or reset.
+fn refused(via: &str, target: &str, code: ResetCode) -> CarrierError {
+    let place = place_of(target);
+    let text = match code {
+        ResetCode::Denied => {
+            return CarrierError::Config(format!(
+                "server {via} does not allow the way to {place}: it needs a right in allow.via of \
+                 this client there"
+            ));
+        }
+        ResetCode::Refused | ResetCode::Timeout | ResetCode::Unreachable => {
+            format!("server {via} cannot connect to {place}: {code}")
+        }
+        ResetCode::Limit => format!("a limit of this client at server {via} is reached"),
+        ResetCode::Aborted
+        | ResetCode::Unknown
+        | ResetCode::Shutdown
+        | ResetCode::Internal
+        | ResetCode::Other(_) => format!("server {via} has reset the way to {place}: {code}"),
+    };
+    io::Error::new(io::ErrorKind::ConnectionReset, text).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_detour_carries_itself() {
+        let detours = Arc::<Detours>::default();
+        let begin = |to, through| detours.begin(Pair { to, through });
+        let first = begin(1, 2).unwrap();
+        let standby = begin(1, 2).unwrap();
+        let third = begin(3, 2).unwrap();
+        assert_eq!(begin(2, 1).unwrap_err(), Circle::IsReached);
+        assert_eq!(begin(2, 4).unwrap_err(), Circle::Carries);
+        assert_eq!(begin(4, 1).unwrap_err(), Circle::IsReached);
+        drop(first);
+        drop(third);
+        assert_eq!(begin(2, 1).unwrap_err(), Circle::IsReached, "the standby goes on");
+        drop(standby);
+        let back = begin(2, 1).unwrap();
+        assert_eq!(begin(1, 2).unwrap_err(), Circle::IsReached);
+        drop(back);
+        assert!(detours.pairs().is_empty());
+    }
+
+    #[test]
+    fn a_refusal_names_the_right_and_the_place() {
+        let shown = |code| refused("nyc", "tcp://fra.example.com:7000", code);
+        let denied = shown(ResetCode::Denied);
+        assert!(!denied.is_network());
+        assert_eq!(
+            denied.to_string(),
+            "server nyc does not allow the way to fra.example.com:7000: it needs a right in \
+             allow.via of this client there"
+        );
+        let away = shown(ResetCode::Refused);
+        assert!(away.is_network());
+        let text = away.to_string();
+        assert!(text.starts_with("server nyc cannot connect to fra.example.com:7000: "), "{text}");
+    }
+}
