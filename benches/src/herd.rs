@@ -81,6 +81,7 @@ fn keep(server: &Server, token: &Token, name: Name, tally: &Rc<Told>) -> AbortHa
         paths: vec![path],
         standby: StandbyPath::Nowhere,
         spreads: false,
+        choice: None,
         name,
         identity: Identity::Token(token.clone()),
         instance: InstanceId(link::random()),

@@ -42,6 +42,9 @@ pub(super) struct SeenServer {
     pub(super) answers: bool,
     /// The round-trip time, if it was measured.
     pub(super) rtt: Option<Duration>,
+    /// The rates of the last transfers to and from the server in bytes per second, where paths are
+    /// chosen by measurement.
+    pub(super) goodput: [Option<u64>; 2],
 }
 
 /// The server in charge, and what is known of its rivals.
@@ -194,7 +197,9 @@ impl Charge {
 
     /// Moves to a server that stays nearer.
     fn go_nearer(&mut self, now: Instant, seen: &[SeenServer], current: SeenServer) -> Decision {
-        let rival = best(seen, Policy::Nearest).filter(|one| is_nearer(one.rtt, current.rtt));
+        let rival = best(seen, Policy::Nearest).filter(|one| {
+            is_nearer(one.rtt, current.rtt) && !is_faster(&current.goodput, &one.goodput)
+        });
         let Some(rival) = rival else {
             self.nearer = None;
             return self.said(None);
@@ -243,12 +248,43 @@ fn is_nearer(rival: Option<Duration>, current: Option<Duration>) -> bool {
     rival + NEARER <= current && rival <= current * 3 / 4
 }
 
+/// Whether a server carries 25 % more than another in a direction, and in no direction less.
+fn is_faster(one: &[Option<u64>; 2], other: &[Option<u64>; 2]) -> bool {
+    let both = || one.iter().zip(other).filter_map(|(one, other)| Some(((*one)?, (*other)?)));
+    let is_more = |one: u64, other: u64| one / 5 * 4 >= other && one > other;
+    both().any(|(one, other)| is_more(one, other)) && !both().any(|(one, other)| one < other)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const fn seen(id: u64, answers: bool, rtt: u64) -> SeenServer {
-        SeenServer { id, answers, rtt: Some(Duration::from_millis(rtt)) }
+        SeenServer { id, answers, rtt: Some(Duration::from_millis(rtt)), goodput: [None; 2] }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_nearer_server_that_carries_less_does_not_take_over() {
+        const MB: u64 = 1_000_000;
+        let t0 = Instant::now();
+        for (rates, taken) in [
+            ([[None, Some(10 * MB)], [None, Some(8 * MB)]], 1),
+            ([[None, Some(9 * MB)], [None, Some(8 * MB)]], 2),
+            ([[None, Some(10 * MB)], [Some(MB), None]], 2),
+            ([[Some(MB), Some(10 * MB)], [Some(9 * MB), Some(8 * MB)]], 2),
+        ] {
+            let mut charge = Charge::new(t0, None);
+            let [one, two] = rates;
+            let mut all = [seen(1, true, 100), seen(2, false, 50)];
+            charge.decide(t0, &all, Policy::Nearest);
+            all = [
+                SeenServer { goodput: one, ..seen(1, true, 100) },
+                SeenServer { goodput: two, ..seen(2, true, 50) },
+            ];
+            charge.decide(at(t0, 1_000), &all, Policy::Nearest);
+            let said = charge.decide(at(t0, 61_000), &all, Policy::Nearest);
+            assert_eq!(said.charge, Some(taken), "{rates:?}");
+        }
     }
 
     fn at(start: Instant, millis: u64) -> Instant {

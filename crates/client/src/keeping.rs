@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use config::PathSpread;
-use link::client::Client as Keeper;
+use link::client::{Client as Keeper, PathChoice};
 use node::session::{Handle, Worker};
 use tokio::task::{AbortHandle, spawn_local};
 
 use super::detour;
 use super::links::Links;
+use super::measured::LinkChoice;
 use super::owner::ClientOwner;
 use super::shared::ClientShared;
 use super::uplink::Uplink;
@@ -23,6 +24,10 @@ pub(super) async fn start(
     shared: &Arc<ClientShared>,
     (uplink, count): (&Arc<Uplink>, usize),
 ) -> anyhow::Result<()> {
+    if let Some(choice) = links.choice.as_ref().filter(|_| links.are_new()) {
+        let labels: Vec<_> = links.paths.iter().map(|path| path.label.clone()).collect();
+        choice.set(shared.measured.order(&uplink.label(), &labels));
+    }
     for n in links.begin(count) {
         let handle = handles.get(n % handles.len()).context("no worker")?;
         let all = Arc::clone(links);
@@ -33,6 +38,19 @@ pub(super) async fn start(
         links.note_keeper(keeper);
     }
     Ok(())
+}
+
+/// The choice among the paths, as a link asks it.
+fn choice(
+    shared: &Arc<ClientShared>,
+    uplink: &Arc<Uplink>,
+    links: &Arc<Links>,
+) -> Rc<dyn PathChoice> {
+    Rc::new(LinkChoice {
+        measured: Arc::clone(&shared.measured),
+        server: uplink.label(),
+        links: Arc::clone(links),
+    })
 }
 
 /// Starts the task that keeps one link forever, the `nth` of the session on all `workers`.
@@ -50,6 +68,7 @@ fn keep(
     let keeper = Keeper {
         paths: plan.ways_of(nth, workers).map(path).collect(),
         standby: plan.standby(),
+        choice: links.choice.is_some().then(|| choice(shared, uplink, links)),
         spreads: plan.spread == PathSpread::ByStream,
         name: plan.name.clone(),
         identity: plan.identity.clone(),

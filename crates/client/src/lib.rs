@@ -18,6 +18,8 @@
 //!   replay.rs      kept requests that are sent again
 //!   reload.rs      the reload of the configuration, from its source.rs; servers.rs for links
 //!   moving.rs      `tunnel move`: the links take another path
+//!   measured/      paths that are chosen by measurement, and the memory of networks;
+//!                  path_order.rs is the order in which links try them
 //!   network.rs     changes of the network of this machine
 //!   handover.rs    the state for the next process of an upgrade
 //!   nat.rs, stun.rs  the NAT between this client and others
@@ -36,11 +38,13 @@ mod invites;
 mod inviting;
 mod keeping;
 mod links;
+mod measured;
 mod moving;
 mod nat;
 mod network;
 mod outage;
 mod owner;
+mod path_order;
 mod published;
 mod register;
 mod reload;
@@ -90,7 +94,8 @@ use families::budget::budget;
 use forwards::Forwards;
 pub use handover::{HandoverState, UnknownHandover};
 use links::{Links, Plan};
-use node::session::{PathBytes, State, Workers};
+use measured::Measured;
+use node::session::{Handle, PathBytes, State, Workers};
 use node::tcp_info::Ledger;
 use node::{descriptors, limits, memory, taken_over, workers};
 use peer::accept::PeerHost;
@@ -174,6 +179,8 @@ impl Client {
         let state = state.map_or_else(HandoverState::first, Ok)?;
         let continues = state.in_charge.is_some();
         let events = Events::default();
+        let measured = Arc::<Measured>::default();
+        measured.open(&config).await;
         let uplinks: anyhow::Result<Vec<_>> = config
             .servers
             .iter()
@@ -212,6 +219,7 @@ impl Client {
             materials: Materials::new(materials),
             direct: DirectPaths::counting(&bytes),
             visits,
+            measured,
             uplinks,
             outage: Notify::new(),
             source_changed: Notify::new(),
@@ -246,23 +254,28 @@ impl Client {
         workers.handles()[0]
             .run(move |_| drop(tokio::task::spawn_local(check_targets(owned))))
             .await?;
-        let (owned, handles) = (Arc::clone(&shared), Arc::clone(workers.handles()));
-        workers.handles()[0]
-            .run(move |_| {
-                let (of, at) = (Arc::clone(&owned), Arc::clone(&handles));
-                drop(tokio::task::spawn_local(standing::measure(at, of)));
-                drop(tokio::task::spawn_local(standing::stand(handles, owned)));
-            })
-            .await?;
-        let (handles, owned) = (Arc::clone(workers.handles()), Arc::clone(&shared));
-        workers.handles()[0]
-            .run(move |_| drop(tokio::task::spawn_local(network::follow(handles, owned))))
-            .await?;
+        follow(workers.handles(), &shared).await?;
         taken_over::adopt_visitors(workers.handles()).await?;
         let (started, source, ledger) = (Instant::now(), None, Ledger::default());
         let (again, survey, applying) = (AtomicU64::new(0), Survey::new(&workers), Mutex::new(()));
         Ok(Self { workers, count, shared, started, source, ledger, survey, applying, again })
     }
+}
+
+/// Starts the tasks that follow the servers, their paths and the network of this machine. Their
+/// dialers stay on the thread of their worker.
+async fn follow(handles: &Arc<[Handle]>, shared: &Arc<ClientShared>) -> anyhow::Result<()> {
+    let (at, of) = (Arc::clone(handles), Arc::clone(shared));
+    let begin = move |_: &_| {
+        let both = || (Arc::clone(&at), Arc::clone(&of));
+        let ((at_one, of_one), (at_two, of_two)) = (both(), both());
+        drop(tokio::task::spawn_local(standing::measure(at_one, of_one)));
+        drop(tokio::task::spawn_local(standing::stand(at_two, of_two)));
+        let ((at_one, of_one), (at_two, of_two)) = (both(), both());
+        drop(tokio::task::spawn_local(measured::follow(at_one, of_one)));
+        drop(tokio::task::spawn_local(network::follow(at_two, of_two)));
+    };
+    Ok(handles[0].run(begin).await?)
 }
 
 impl Client {
@@ -295,6 +308,7 @@ impl Client {
         session.standby = !uplink.is_in_charge();
         session.why = self.shared.uplinks.why(uplink);
         session.server = Some(uplink.figures());
+        session.paths = self.shared.measured.shown(&uplink.label(), &uplink.links());
         for forward in &mut session.forwards {
             forward.state = uplink.published.reached(live).into();
             // The address of a listener on port 0 has the port that the system chose.
@@ -408,6 +422,7 @@ impl Daemon for Client {
                 name: config.name.clone(),
                 servers: config.paths().map(|path| path.endpoint.to_string()).collect(),
                 pins: config.pins(),
+                network: shared.measured.network(),
                 uptime_seconds: self.started.elapsed().as_secs(),
                 state: DaemonState::Running.into(),
                 tasks: survey::tasks(self.workers.handles()).await,
@@ -466,7 +481,14 @@ impl Tester for Client {
 
 impl Mover for Client {
     fn move_links(&self, to: Option<String>) -> SendFuture<'_, anyhow::Result<MovedLinks>> {
-        Box::pin(moving::move_links(&self.shared.uplinks, self.workers.handles(), to))
+        Box::pin(async move {
+            let (uplinks, handles) = (&self.shared.uplinks, self.workers.handles());
+            let outcome = moving::move_links(uplinks, handles, to).await?;
+            for link in &outcome.moved {
+                self.shared.measured.command(&link.to);
+            }
+            Ok(outcome)
+        })
     }
 }
 
@@ -559,6 +581,8 @@ impl Serving for Client {
             for uplink in self.shared.uplinks.all().iter() {
                 register::withdraw(self.workers.handles(), &self.shared, uplink).await;
             }
+            let config = self.shared.config.load_full();
+            self.shared.measured.save(&config).await;
             // A link between two clients is a stream here while it exists, as is a carrier that
             // leads through another server.
             self.shared.visits.leave(self.workers.handles()).await;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use config::{ClientConfig, PathSpread, ServerPaths};
+use config::{Choose, ClientConfig, PathSpread, ServerPaths};
 use link::Retry;
 use link::client::{SPREAD_MAX, StandbyPath};
 use proto::LinkConfig;
@@ -16,6 +16,7 @@ use proto::greeting::{Identity, Name, Token};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use super::path_order::PathsInOrder;
 use families::Way;
 use node::session::{Handle, Session, Worker};
 
@@ -34,6 +35,8 @@ pub(super) struct Links {
     pub(super) plan: Plan,
     /// The number of links that were begun.
     begun: AtomicUsize,
+    /// The order in which the paths are tried, where they are chosen by measurement.
+    pub(super) choice: Option<PathsInOrder>,
     /// The configured paths to the server.
     pub(super) paths: Vec<PathName>,
     /// No more links are made; live links continue.
@@ -77,6 +80,8 @@ pub(super) struct Plan {
     pub(super) identity: Identity,
     pub(super) count: usize,
     pub(super) spread: PathSpread,
+    /// Whether the path is chosen by measurement.
+    measures: bool,
     pub(super) retry: Retry,
     pub(super) link: LinkConfig,
 }
@@ -115,6 +120,7 @@ impl Plan {
                 None => workers.max(LINKS_MIN),
             },
             spread: config.spread,
+            measures: config.choose == Choose::Measured,
             retry: Retry { min: config.retry_min.duration(), max: config.retry_max.duration() },
             link,
         })
@@ -171,6 +177,7 @@ impl Links {
     pub(super) fn of(plan: Plan, workers: usize) -> Arc<Self> {
         Arc::new(Self {
             session: Session::new(&plan.label, workers),
+            choice: plan.measures.then(PathsInOrder::default),
             paths: plan.ways.iter().map(PathName::of).collect(),
             plan,
             begun: AtomicUsize::new(0),
@@ -179,6 +186,11 @@ impl Links {
             keepers: Mutex::default(),
             trial: watch::Sender::new(Trial::None),
         })
+    }
+
+    /// Whether no link was begun.
+    pub(super) fn are_new(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) == 0
     }
 
     /// Raises the number of links that were begun to `count`, at most the configured number.

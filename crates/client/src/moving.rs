@@ -80,7 +80,7 @@ fn label(paths: &[&PathName], text: &str) -> anyhow::Result<String> {
 }
 
 /// Moves the links of a session on a worker, all at once.
-async fn move_of(worker: Rc<Worker>, session: u64, to: Option<String>) -> MovedLinks {
+pub(super) async fn move_of(worker: Rc<Worker>, session: u64, to: Option<String>) -> MovedLinks {
     let mut moves = JoinSet::new();
     for (_, link) in worker.state.links_of(session) {
         let to = to.clone();

@@ -24,6 +24,7 @@ pub(super) async fn follow(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
             tracing::debug!(%error, "the kernel announces no more changes of the network");
             return;
         }
+        shared.measured.network_changed();
         let sessions: Arc<[u64]> =
             shared.uplinks.all().iter().map(|uplink| uplink.session().id).collect();
         tracing::debug!("the network of this machine has changed");

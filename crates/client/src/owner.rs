@@ -153,6 +153,9 @@ impl ClientOwner {
             }
             Report::Connected { link, path, resumed, reason } => {
                 self.uplink.published.note_trouble(None);
+                if self.links.choice.is_some() {
+                    self.shared.measured.link_is_on(*link, &path.url);
+                }
                 *self.last_line.borrow_mut() = None;
                 let what = if *resumed { "resumed over" } else { "is connected to" };
                 let lost = if *link == self.serial.get() { self.lost.take() } else { None };
@@ -344,6 +347,7 @@ impl Owner for ClientOwner {
             }
             State::Ended(end) => {
                 self.tell_end(serial, &end);
+                self.shared.measured.link_has_ended(serial);
                 worker.state.remove_link(worker.index, session, serial);
             }
         }

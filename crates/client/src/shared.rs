@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use crate::forwards::Forwards;
 use crate::found::FirstQuestion;
 use crate::invites::Invites;
+use crate::measured::Measured;
 use crate::uplink::{Uplink, Uplinks};
 
 /// The data that all parts of a client share.
@@ -33,6 +34,8 @@ pub(crate) struct ClientShared {
     pub(crate) direct: DirectPaths,
     /// The links to private services of other clients.
     pub(crate) visits: Arc<PeerLinks>,
+    /// What is measured of the paths.
+    pub(crate) measured: Arc<Measured>,
     /// The servers.
     pub(crate) uplinks: Uplinks,
     /// Notified when no link of any server is live.

@@ -58,7 +58,7 @@ pub(super) async fn stand(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
             continue;
         }
         let before = all.iter().find(|uplink| uplink.is_in_charge()).map(|uplink| uplink.id);
-        let seen: Vec<_> = all.iter().map(|uplink| see(uplink)).collect();
+        let seen: Vec<_> = all.iter().map(|uplink| see(&shared, uplink)).collect();
         let said = charge.decide(now, &seen, policy);
         shared.uplinks.note_why(Some(charge.why().to_string()));
         if !settle(&handles, &shared, &all, said.charge).await {
@@ -72,8 +72,12 @@ pub(super) async fn stand(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
     }
 }
 
-fn see(uplink: &Uplink) -> SeenServer {
-    SeenServer { id: uplink.id, answers: uplink.session().answers(), rtt: uplink.rtt() }
+/// What is known of a server. Where paths are chosen by measurement, a server that this process has
+/// not measured yet has the figures of the present network.
+fn see(shared: &ClientShared, uplink: &Uplink) -> SeenServer {
+    let (remembered, goodput) = shared.measured.of_server(&uplink.label(), &uplink.links());
+    let rtt = uplink.rtt().or(remembered);
+    SeenServer { id: uplink.id, answers: uplink.session().answers(), rtt, goodput }
 }
 
 /// Measures the round-trip times to the servers of a client of which one server is in charge. Ends

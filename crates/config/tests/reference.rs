@@ -100,6 +100,7 @@ fn defaults() -> BTreeMap<String, String> {
         put(format!("{role}: workers"), count(c.workers));
         put("client: connections".into(), count(client.connections));
         put("client: spread".into(), client.spread.name().into());
+        put("client: choose".into(), client.choose.name().into());
         assert_eq!((&c.state_dir, &c.memory_budget, &c.control), (&None, &None, &None));
     }
     let of_proxy = &proxy.common;
@@ -109,8 +110,7 @@ fn defaults() -> BTreeMap<String, String> {
     put("proxy: workers".into(), "auto".into());
     let text = "listen: { url: mux://a }\n\
                 tls_routes: { acme: { accept_terms: true, dns: { exec: /x } } }\n";
-    let text = Some(Text { name: "minimal.yaml", text });
-    let doors = load_server(text, &ServerFlags::default(), &sources).expect("minimal").config;
+    let doors = load_server(file(text), &ServerFlags::default(), &sources).expect("minimal").config;
     let mux = doors.listen[0].mux.as_ref().expect("a listener for several transports");
     put("server: listen[].silence".into(), mux.silence.to_string());
     let span = |time: Duration| Span::from_millis(time.as_millis() as u64).to_string();
@@ -221,7 +221,7 @@ const OTHER_SERVER: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nlisten:
     tls_routes: { listen: '[::]:443', certificates: [{ cert: c, key: k }], min_version: '1.3', \
                   acme: { accept_terms: true }, accept_proxy: true }\n";
 const OTHER_CLIENT: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nservers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u\n\
-    introduce: true\nconnections: 3\nspread: backup\nuse: failover\nretry: { min: 1s, max: 2s }\nforwards:\n\
+    introduce: true\nconnections: 3\nspread: backup\nchoose: measured\nuse: failover\nretry: { min: 1s, max: 2s }\nforwards:\n\
     \x20 - { listen: 'tcp://127.0.0.1:1', target: 'tcp://b:1' }\n\
     visits: [{ service: b/c, token_file: t }]\np2p: { ports: '4000' }\ntrusted_proxies: 10.0.0.1\nlimits: { streams: 1 }\n";
 const OTHER_PROXY: &str = "trusted_proxies: 10.0.0.1\n\

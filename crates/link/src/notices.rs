@@ -22,6 +22,8 @@ pub(crate) enum Notice {
     Strained(LowRate),
     /// A command moves the link to another path.
     Move,
+    /// A command probes a path.
+    ProbePath,
     /// The network of this machine has changed, and the peer was asked for a sign of life.
     NetworkChanged,
     /// The link has ended.
@@ -64,8 +66,9 @@ impl Notices {
 
     /// Drops the notices about earlier carriers.
     pub(crate) fn forget_carriers(&self) {
-        let is_stale = |notice: &Notice| !matches!(notice, Notice::Ended(_) | Notice::Move);
-        self.waiting.borrow_mut().retain(|notice| !is_stale(notice));
+        let lasts =
+            |notice: &Notice| matches!(notice, Notice::Ended(_) | Notice::Move | Notice::ProbePath);
+        self.waiting.borrow_mut().retain(lasts);
     }
 
     /// Waits for the next notice.

@@ -1,7 +1,8 @@
-//! The command to move a link to another path, on its way from [`crate::Link`] to the supervisor of
-//! the link.
+//! The commands to move a link to another path and to probe a path, on their way from
+//! [`crate::Link`] to the supervisor of the link.
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -61,19 +62,59 @@ impl MoveOrder {
     }
 }
 
-/// The command that the supervisor of a link has not taken yet. A later command replaces it.
+/// The outcome of a probe: the duration of a round trip.
+pub(crate) type Probed = Result<Duration, MoveError>;
+
+/// A command to probe a path. Dropping it interrupts the probe.
+#[derive(Debug)]
+pub(crate) struct ProbeOrder {
+    /// The URL of the path.
+    pub(crate) to: String,
+    done: oneshot::Sender<Probed>,
+}
+
+impl ProbeOrder {
+    /// Makes a command, and the receiver of its outcome.
+    pub(crate) fn new(to: String) -> (Self, oneshot::Receiver<Probed>) {
+        let (done, outcome) = oneshot::channel();
+        (Self { to, done }, outcome)
+    }
+
+    /// Answers the command.
+    pub(crate) fn answer(self, outcome: Probed) {
+        // A caller that has left needs no answer.
+        let _ = self.done.send(outcome);
+    }
+}
+
+/// The commands that the supervisor of a link has not taken yet. A later command replaces an
+/// earlier command of its kind.
 #[derive(Debug, Default)]
-pub(crate) struct Orders(RefCell<Option<MoveOrder>>);
+pub(crate) struct Orders {
+    to_move: RefCell<Option<MoveOrder>>,
+    to_probe: RefCell<Option<ProbeOrder>>,
+}
 
 impl Orders {
-    /// Gives a command.
+    /// Gives a command to move.
     pub(crate) fn give(&self, order: MoveOrder) {
-        let former = self.0.replace(Some(order));
+        let former = self.to_move.replace(Some(order));
         drop(former);
     }
 
-    /// Takes the command.
+    /// Takes the command to move.
     pub(crate) fn take(&self) -> Option<MoveOrder> {
-        self.0.borrow_mut().take()
+        self.to_move.borrow_mut().take()
+    }
+
+    /// Gives a command to probe.
+    pub(crate) fn give_probe(&self, order: ProbeOrder) {
+        let former = self.to_probe.replace(Some(order));
+        drop(former);
+    }
+
+    /// Takes the command to probe.
+    pub(crate) fn take_probe(&self) -> Option<ProbeOrder> {
+        self.to_probe.borrow_mut().take()
     }
 }

@@ -8,6 +8,7 @@
 //! | `changes` | [`NetworkChanges`]: the kernel's announcements of other addresses and routes |
 //! | [`dscp`] | the packet mark by which routers choose a queue |
 //! | [`forwarded`] | the client address that a reverse proxy reports |
+//! | [`gateway`] | the default route of this machine, by which its network is recognised |
 //! | [`pool`] | read buffers of a worker |
 //! | [`gather`] | gathered writes |
 //! | [`guarded`] | the control interfaces of the daemon, which no target may reach |
@@ -35,6 +36,7 @@ mod current;
 pub mod dscp;
 mod family;
 pub mod forwarded;
+pub mod gateway;
 pub mod gather;
 pub mod guarded;
 pub mod handover;

@@ -12,8 +12,8 @@ use crate::model::client::Retry;
 use crate::model::limits::limits;
 use crate::model::times::Times;
 use crate::model::{
-    ClientConfig, Common, Forward, KeptLists, Path, PathDefaults, Policy, ServerPaths, credentials,
-    entry,
+    Choose, ClientConfig, Common, Forward, KeptLists, Path, PathDefaults, PathSpread, Policy,
+    ServerPaths, credentials, entry,
 };
 use crate::section::{Cx, Item, Section};
 use crate::yaml::At;
@@ -71,7 +71,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let p2p = s.map_or_empty("p2p", ClientConfig::map("p2p"));
     let retry: Option<Retry> = s.map_or_empty("retry", ClientConfig::map("retry"));
     let connections = values::count(&s, "connections");
-    let spread = s.parse("spread").unwrap_or_default();
+    let (spread, choose) = use_of_paths(&s);
     let common = Common::of(&s, Role::Client);
     let (name, retry, p2p, common) = (name?, retry?, p2p?, common?);
     if !is_there {
@@ -88,6 +88,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         introduce,
         connections,
         spread,
+        choose,
         id_prefix,
         visitors,
         services,
@@ -146,6 +147,17 @@ fn warn_of_servers(
                     { ca: … }` at the top";
         s.warn("srv", bad.hint(hint));
     }
+}
+
+/// How the links use the paths to a server.
+fn use_of_paths(s: &Section<'_>) -> (PathSpread, Choose) {
+    let spread = s.parse("spread").unwrap_or_default();
+    let choose = s.parse("choose").unwrap_or_default();
+    if choose == Choose::Measured && spread == PathSpread::ByStream {
+        let bad = BadValue::new(format!("`measured` does not go together with `spread: {spread}`"));
+        s.bad("choose", bad.hint("remove one of the two keys"));
+    }
+    (spread, choose)
 }
 
 /// The entry of `services` that defines the service of this name; of several entries the last,

@@ -13,7 +13,7 @@ use crate::model::forward::Forward;
 use crate::model::found::{PathDefaults, ServersFrom, SrvName};
 use crate::model::limits::Limited;
 use crate::model::p2p::P2p;
-use crate::model::path::{Path, PathSpread, PathTls, Trust};
+use crate::model::path::{Choose, Path, PathSpread, PathTls, Trust};
 use crate::model::private::{Private, Visit};
 use crate::model::public::Public;
 use crate::model::servers::{Policy, ServerPaths};
@@ -105,6 +105,11 @@ pub struct ClientConfig {
     /// The first four paths take part.
     #[key("`none`, `by_stream`, `backup`", default = "none", reconnect)]
     pub spread: PathSpread,
+    /// How the client chooses among its paths to a server.
+    ///
+    /// `measured` does not go together with `spread: by_stream`.
+    #[key("`listed`, `measured`", default = "listed", reconnect)]
+    pub choose: Choose,
     /// The prefix of each service's name. Its changes appear in the names of the services.
     pub id_prefix: Option<String>,
     /// The visitors that may use a service without lists of its own.

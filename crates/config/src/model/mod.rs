@@ -57,7 +57,7 @@ pub use log::{AccessLog, LogFile, LogFormat, LogLevel, RequestFormat, RequestLog
 pub(crate) use p2p::ServerP2p;
 pub use p2p::{P2p, P2pWebrtc, STUN_PORT, ServerWebrtc, StunAddress};
 pub(crate) use path::PathTls;
-pub use path::{Path, PathSpread, Trust};
+pub use path::{Choose, Path, PathSpread, Trust};
 pub use private::{
     Demand, PeerPath, PeerTls, Private, Proof, Visit, VisitRight, VisitRights, Visitor,
 };

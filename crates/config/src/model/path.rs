@@ -23,6 +23,17 @@ words! {
     }
 }
 
+words! {
+    /// How the path of the links to a server is chosen.
+    pub enum Choose: "way to choose a path" {
+        /// The first path of the list that works.
+        #[default]
+        Listed = "listed",
+        /// The path with the best figures on the present network.
+        Measured = "measured",
+    }
+}
+
 /// One path to the server.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(rows)]

@@ -13,6 +13,7 @@ use proto::greeting::{
     NONCE_LENGTH, Refusal, Versions,
 };
 use proto::{CarrierNumber, GoAwayReason, Head, Kind, LinkId, StreamId};
+use tokio::time::Instant;
 use transport::{Carrier, CarrierError, EarlyDataFn, LocalFuture};
 
 use super::error::DialError;
@@ -39,6 +40,8 @@ pub(super) struct Connected {
     /// the link at that time.
     pub(super) since: Option<Standing>,
     pub(super) leftover: BytesMut,
+    /// The duration of a round trip, as the greeting took it.
+    pub(super) round_trip: Duration,
     /// For a round over all paths: why the preceding paths of the list were not used.
     pub(super) passed_over: Vec<String>,
 }
@@ -87,30 +90,32 @@ impl Keeper {
     pub(super) async fn connect(&self, link: Option<(&Link, &JoinedLink)>) -> Result<Won, Failed> {
         let count = self.client.paths.len();
         let mut numbers = link.map(|(_, known)| known.claim(count));
-        let ways = (0..count)
-            .map(|path| (path, numbers.as_mut().and_then(Iterator::next)))
+        let order = self.order();
+        let ways = order.iter().enumerate();
+        let ways = ways
+            .map(|(place, path)| (place, *path, numbers.as_mut().and_then(Iterator::next)))
             .collect::<Vec<_>>();
         let running: Rc<RefCell<Vec<Option<Attempt>>>> = Rc::default();
         let errors: Rc<RefCell<Vec<(usize, String)>>> = Rc::default();
-        let start = |(path, number): (usize, Option<CarrierNumber>)| -> LocalFuture<'static, _> {
+        let start = |(place, path, number): (usize, usize, Option<CarrierNumber>)| -> LocalFuture<'static, _> {
             let claim = link.zip(number).map(|((link, known), number)| (link, known, number));
             running.borrow_mut().push(Some(self.try_path(path, claim)));
             let (running, errors) = (Rc::clone(&running), Rc::clone(&errors));
             Box::pin(async move {
                 // The slot of an attempt is empty while the attempt is polled.
                 poll_fn(|cx| {
-                    let taken = running.borrow_mut().get_mut(path).and_then(Option::take);
+                    let taken = running.borrow_mut().get_mut(place).and_then(Option::take);
                     let Some(mut attempt) = taken else { return Poll::Pending };
                     let polled = attempt.as_mut().poll(cx);
                     if polled.is_pending()
-                        && let Some(place) = running.borrow_mut().get_mut(path)
+                        && let Some(slot) = running.borrow_mut().get_mut(place)
                     {
-                        *place = Some(attempt);
+                        *slot = Some(attempt);
                     }
                     if let Poll::Ready(Err((_, error))) = &polled {
                         errors.borrow_mut().push((path, error.to_string()));
                     }
-                    polled.map_ok(|answer| (path, answer))
+                    polled.map_ok(|answer| (place, answer))
                 })
                 .await
             })
@@ -121,7 +126,7 @@ impl Keeper {
             Err((0, error.into()))
         })?;
         if let AttemptOutcome::Greeted(connected) = &mut answer {
-            connected.passed_over = self.passed_over(winner, &errors.borrow());
+            connected.passed_over = self.passed_over(order.iter().take(winner), &errors.borrow());
         }
         // Only attempts with a higher carrier number continue: these belong to better paths.
         let most = if link.is_some() { winner } else { count };
@@ -129,11 +134,15 @@ impl Keeper {
         Ok((answer, rest))
     }
 
-    /// Returns why each path before the winner of a round was not used.
-    fn passed_over(&self, winner: usize, errors: &[(usize, String)]) -> Vec<String> {
-        let paths = self.client.paths.iter().enumerate().take(winner);
-        let why = |(index, path): (usize, &Path)| {
-            let error = errors.iter().find(|(of, _)| *of == index).map(|(_, error)| error);
+    /// Returns why each of these paths, which precede the winner of a round, was not used.
+    fn passed_over<'a>(
+        &self,
+        paths: impl Iterator<Item = &'a usize>,
+        errors: &[(usize, String)],
+    ) -> Vec<String> {
+        let paths = paths.filter_map(|index| Some((index, self.client.paths.get(*index)?)));
+        let why = |(index, path): (&usize, &Path)| {
+            let error = errors.iter().find(|(of, _)| of == index).map(|(_, error)| error);
             match error {
                 Some(error) => format!("{path:?} failed ({error})"),
                 None => format!("{path:?} did not answer within {} s", PATH_STAGGER.as_secs()),
@@ -174,6 +183,7 @@ impl Keeper {
     ) -> Attempt {
         let path = self.client.paths.get(index).cloned();
         let client = self.client.clone();
+        let choice = client.choice.clone();
         let since = link.map(|((link, ..), _)| link.standing());
         let claim = link.map(|((_, known, carrier), mode)| {
             (Claim { link: known.id, carrier, mode }, known.secret.clone())
@@ -212,8 +222,12 @@ impl Keeper {
                     (carrier, said) = dial_early(&path, None).await?;
                 }
                 setup.binding = greet::binding(&carrier.peer);
+                // Without a binding the client waits for the nonce before it proves its name.
+                let round_trips = if carrier.peer.exporter.is_some() { 1 } else { 2 };
+                let began = Instant::now();
                 let (accepted, leftover) =
                     greet::greet_server(&mut carrier, setup, said.as_ref()).await?;
+                let round_trip = began.elapsed() / round_trips;
                 let number = accepted.carrier;
                 let passed_over = Vec::new();
                 Ok(Connected {
@@ -223,10 +237,15 @@ impl Keeper {
                     accepted,
                     since,
                     leftover,
+                    round_trip,
                     passed_over,
                 })
             };
-            match connected.await {
+            let outcome = connected.await;
+            if let Some(choice) = &choice {
+                choice.attempted(index, outcome.as_ref().map(drop));
+            }
+            match outcome {
                 Ok(connected) => Ok(AttemptOutcome::Greeted(Box::new(connected))),
                 Err(DialError::Greet(error))
                     if resumed && error.refusal() == Some(Refusal::UnknownLink) =>

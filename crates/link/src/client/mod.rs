@@ -12,6 +12,9 @@
 //!      +--asked to retire------------+
 //!           the old link is supervised until its last stream ends
 //! ```
+//! Where the paths are chosen by measurement ([`PathChoice`]), the link tries no path on its own
+//! while its path works: it moves on command, and dials a path as a probe on command.
+//!
 //! A link that received GOAWAY takes streams until its successor is live. So there is always a link
 //! that takes streams.
 
@@ -22,6 +25,7 @@ mod keeper;
 mod moving;
 mod plan;
 mod preference;
+mod probing;
 mod rates;
 mod redial;
 mod run;
@@ -30,6 +34,6 @@ mod watch;
 
 pub use enroll::enroll;
 pub use error::DialError;
-pub use plan::{Client, OnLink, PathChange, Report, SPREAD_MAX, StandbyPath};
+pub use plan::{Client, OnLink, PathChange, PathChoice, Report, SPREAD_MAX, StandbyPath};
 pub use redial::Redial;
 pub use run::run;

@@ -22,6 +22,8 @@ pub struct Client {
     pub paths: Vec<Path>,
     /// The path of the standby.
     pub standby: StandbyPath,
+    /// Who chooses among the paths by measurement. `None`: the order of `paths` decides.
+    pub choice: Option<Rc<dyn PathChoice>>,
     /// Whether the links of the process take turns over several paths.
     pub spreads: bool,
     /// The name of the client.
@@ -48,6 +50,18 @@ pub struct Client {
     pub budget: Rc<dyn Budget>,
     /// The serial number of the next link. All links of the process share it.
     pub serials: Arc<AtomicU64>,
+}
+
+/// Chooses among the paths of a client by what was measured of them. The link tries the paths in
+/// this order, returns to no path by itself, and starts no trial of a path: whoever chooses moves
+/// the link ([`Link::move_to`]).
+pub trait PathChoice: fmt::Debug {
+    /// The indexes of the paths, the best path first. Paths that are missing come last.
+    fn order(&self) -> Vec<usize>;
+
+    /// Called when an attempt over the path with this index has ended. An attempt that the link no
+    /// longer needs has no end.
+    fn attempted(&self, path: usize, outcome: Result<(), &DialError>);
 }
 
 /// The path over which a link keeps a standby beside its active carrier.

@@ -12,6 +12,7 @@ use super::attempt::{Attempt, AttemptOutcome, Connected, JoinedLink, dismiss};
 use super::keeper::Keeper;
 use super::plan::{Client, OnLink, PathChange, Report, StandbyPath};
 use super::preference::Preference;
+use super::probing::Probing;
 use super::rates::Rates;
 use super::standby::Standby;
 use super::watch::Watch;
@@ -136,6 +137,7 @@ impl Keeper {
             ),
             standby: Standby::new(&self.client, now),
             moving: None,
+            probing: Probing::default(),
             is_pinned: false,
             answer_by: None,
         };

@@ -19,6 +19,7 @@ use super::keeper::Keeper;
 use super::moving::Moving;
 use super::plan::{PathChange, Report};
 use super::preference::Preference;
+use super::probing::Probing;
 use super::rates::{Rates, TrialResult};
 use super::standby::Standby;
 use crate::attach::Standing;
@@ -57,6 +58,8 @@ pub(super) struct Watch {
     pub(super) standby: Standby,
     /// The move that a command has begun.
     pub(super) moving: Option<Moving>,
+    /// The probe that a command has begun.
+    pub(super) probing: Probing,
     /// Whether a command has selected the path, so that the paths before it are not preferred.
     pub(super) is_pinned: bool,
     /// After a change of the network: until when the peer has to answer, and the state of the link
@@ -80,7 +83,8 @@ impl Watch {
         let mut attached = Instant::now();
         while !self.link.has_ended() {
             let is_free = self.trials.is_empty();
-            let better = if is_free && !self.is_pinned { self.path } else { 0 };
+            let is_chosen = self.is_pinned || self.keeper.client.choice.is_some();
+            let better = if is_free && !is_chosen { self.path } else { 0 };
             // A trial has its carrier number already. A standby with a higher number would make the
             // carrier of the trial too late.
             let wanted = self.standby.wanted(&self.link, self.path).filter(|_| is_free);
@@ -94,6 +98,7 @@ impl Watch {
                         // A carrier with a higher number replaces those of these attempts.
                         self.trials.clear();
                         self.standby.attempt.clear();
+                        self.probing.cancel();
                         self.cause = None;
                         self.moving = None;
                         self.rates.forget_trial();
@@ -108,7 +113,7 @@ impl Watch {
                         self.rates.forget_trial();
                         self.note_life(attached);
                         // The current carrier may recover until another carrier is greeted.
-                        let next = (self.path + 1) % self.keeper.client.paths.len().max(1);
+                        let next = self.keeper.after(self.path);
                         self.try_beside(next, PathChange::Silent(self.url()));
                         continue;
                     }
@@ -120,20 +125,12 @@ impl Watch {
                         }
                         continue;
                     }
-                    Notice::StandbyLost => {
-                        self.standby.lost(&self.link);
-                        continue;
-                    }
-                    Notice::Strained(low_rate) => {
-                        self.try_quicker(low_rate);
-                        continue;
-                    }
-                    Notice::Move => {
-                        self.begin_move();
-                        continue;
-                    }
-                    Notice::NetworkChanged => {
-                        self.network_changed();
+                    notice @ (Notice::StandbyLost
+                    | Notice::Strained(_)
+                    | Notice::ProbePath
+                    | Notice::Move
+                    | Notice::NetworkChanged) => {
+                        self.heed(notice);
                         continue;
                     }
                 },
@@ -185,6 +182,12 @@ impl Watch {
                     }
                     continue;
                 }
+                outcome = finished(&mut self.probing.attempt),
+                    if !self.probing.attempt.is_empty() =>
+                {
+                    self.probing.ended(outcome, self.known.id).await;
+                    continue;
+                }
                 path = at(standby_at, wanted) => {
                     self.standby.dial(path, &self.keeper, &self.link, &self.known);
                     continue;
@@ -193,6 +196,19 @@ impl Watch {
             if self.answered(answer, &mut attached).await.is_break() {
                 return;
             }
+        }
+    }
+
+    /// Handles a notice after which the active carrier stays.
+    fn heed(&mut self, notice: Notice) {
+        match notice {
+            Notice::StandbyLost => self.standby.lost(&self.link),
+            Notice::Strained(low_rate) => self.try_quicker(low_rate),
+            Notice::ProbePath => self.begin_probe(),
+            Notice::Move => self.begin_move(),
+            Notice::NetworkChanged => self.network_changed(),
+            // The main loop has handled these.
+            Notice::Ended(_) | Notice::CarrierLost | Notice::Probe | Notice::TookOver => {}
         }
     }
 
@@ -306,6 +322,17 @@ impl Watch {
         self.try_beside(to, PathChange::Commanded);
     }
 
+    /// Begins the probe that was commanded. A probe has a carrier number, and another attempt with
+    /// a lower number would come too late, so a link with such an attempt probes nothing.
+    fn begin_probe(&mut self) {
+        let Some(order) = self.link.inner.orders.take_probe() else { return };
+        let is_free = self.trials.is_empty()
+            && self.standby.attempt.is_empty()
+            && self.moving.is_none()
+            && self.link.active_carrier().is_some();
+        self.probing.begin(order, is_free, (&self.keeper, &self.link, &self.known));
+    }
+
     /// Waits for the answer of the peer after a change of the network, and dials the paths that are
     /// missing.
     fn network_changed(&mut self) {
@@ -351,8 +378,11 @@ impl Watch {
             return None;
         }
         // A path that answered after the winner of its round precedes the winner in the list.
-        let of_round =
-            if to < self.path { PathChange::Preferred } else { PathChange::Failed(passed_over) };
+        let of_round = if self.keeper.precedes(to, self.path) {
+            PathChange::Preferred
+        } else {
+            PathChange::Failed(passed_over)
+        };
         Some(cause.unwrap_or(of_round))
     }
 
@@ -376,7 +406,8 @@ impl Watch {
     /// Starts a trial of a faster path, because the active carrier has a low rate.
     fn try_quicker(&mut self, low_rate: LowRate) {
         let count = self.keeper.client.paths.len();
-        if !self.trials.is_empty() {
+        // Whoever chooses the paths tries them as well.
+        if !self.trials.is_empty() || self.keeper.client.choice.is_some() {
             return;
         }
         if let Some(path) = self.rates.choose(self.path, count, low_rate, Instant::now()) {
@@ -462,6 +493,7 @@ async fn while_alive<T>(link: &Link, work: impl Future<Output = T>) -> Option<T>
                 Notice::Ended(_) => return None,
                 // The attempt in progress has no path of the command's choice.
                 Notice::Move => drop(link.inner.orders.take()),
+                Notice::ProbePath => drop(link.inner.orders.take_probe()),
                 Notice::CarrierLost
                 | Notice::TookOver
                 | Notice::StandbyLost

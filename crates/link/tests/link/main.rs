@@ -7,6 +7,7 @@
 /// These carriers have one lane for everything; see `tests/lanes.rs`.
 const LANES: Option<usize> = None;
 
+mod choice;
 mod early;
 mod ends;
 mod flows;

@@ -254,6 +254,7 @@ impl Dialler {
         let plan = link::client::Client {
             paths: vec![Path { url: "memory://peer".to_owned(), dialer }],
             standby: StandbyPath::Nowhere,
+            choice: None,
             spreads: false,
             name: Name::new("peer").unwrap(),
             identity: Identity::Token(Token::new(TOKEN).unwrap()),

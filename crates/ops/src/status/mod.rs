@@ -2,6 +2,7 @@
 //! fields are added, and none is removed.
 
 mod carrier;
+mod measured;
 mod number;
 mod printed;
 mod render;
@@ -22,6 +23,7 @@ use crate::Role;
 use crate::hold::Held;
 
 pub use carrier::{Carrier, Kcp, Quic, Sent, Tcp};
+pub use measured::{Network, PathFigures};
 pub use number::{NoStreamNumber, StreamKind, StreamNumber};
 pub(crate) use render::tables;
 pub use render::{Rates, render, render_left, render_streams, render_why};
@@ -94,6 +96,10 @@ pub struct Status {
     /// The URLs of the paths by which a client reaches its server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
+    /// The network of this machine, on a client with `choose: measured`; absent while it is not
+    /// known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
     /// The number of live tasks on all runtimes. A leak shows here first.
     pub tasks: u64,
     /// The memory of streams and their bytes.

@@ -171,6 +171,7 @@ mod tests {
                 takeovers: 12,
                 moves: counts("commanded"),
             }),
+            paths: vec![PathFigures::default()],
             state: SessionState::Up.into(),
             resumes: 1,
             bytes_received: 2,
@@ -238,6 +239,9 @@ mod tests {
             "server.takeovers",
             "sent.tls.segments",
             "links.retained_bytes",
+            "paths.age_seconds",
+            "paths.attempts",
+            "paths.failures",
         ];
         expected.extend(others.map(str::to_owned));
         for list in ["forwards", "services"] {

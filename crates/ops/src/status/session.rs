@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::carrier::{Carrier, Sent};
+use super::measured::PathFigures;
 use super::printed::printed;
 use super::service::Service;
 use super::skip::is_zero;
@@ -48,6 +49,10 @@ printed! {
         pub sent: BTreeMap<String, Sent> = apart,
         /// The links, by worker.
         pub links: Vec<Link>,
+        /// What was measured of the paths to the server on this network, in the order of the
+        /// configuration; empty without `choose: measured`.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub paths: Vec<PathFigures>,
         /// The published services.
         pub services: Vec<Service>,
         /// The forwards: local listeners of a client whose targets the server dials.

@@ -165,6 +165,7 @@ fn client(
     Some(Client {
         paths: direct.into_iter().chain([relayed]).collect(),
         standby: StandbyPath::Last,
+        choice: None,
         spreads: false,
         name: Name::new(&config.name).ok()?,
         identity,

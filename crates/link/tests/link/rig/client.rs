@@ -30,6 +30,7 @@ pub(crate) fn plan(paths: Vec<Path>) -> Plan {
     Plan {
         paths,
         standby: StandbyPath::Nowhere,
+        choice: None,
         spreads: false,
         name: Name::new("client-1").unwrap(),
         identity: Identity::Token(Token::new(TOKEN).unwrap()),

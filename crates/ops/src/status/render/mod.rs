@@ -1,6 +1,7 @@
 //! The status as readable text.
 
 mod daemons;
+mod measured;
 mod services;
 mod streams;
 
@@ -64,8 +65,11 @@ pub fn render(status: &Status, rates: Option<&Rates>, screen: Screen) -> Drawn {
 /// and the round trip and the path of each link.
 pub fn render_why(status: &Status, screen: Screen) -> Drawn {
     let mut sheet = Sheet::new(screen);
+    if let Some(network) = &status.network {
+        sheet.line(format_args!("network: {}", measured::network(network)));
+    }
     for session in &status.sessions {
-        let Session { peer, state, standby, why, links, .. } = session;
+        let Session { peer, state, standby, why, links, paths, .. } = session;
         let role = if *standby { ", stands by" } else { "" };
         let because = if why.is_empty() { String::new() } else { format!(": {why}") };
         sheet.state(format_args!("{peer}: "), (state.tone(), state), format!("{role}{because}"));
@@ -84,6 +88,9 @@ pub fn render_why(status: &Status, screen: Screen) -> Drawn {
                         link.serial
                     ));
                 }
+            }
+            for path in paths {
+                sheet.line(format_args!("{}", measured::path(path)));
             }
         });
     }
@@ -139,6 +146,7 @@ fn head(sheet: &mut Sheet, status: &Status) {
         names_away_total: _,
         holds: _,
         servers: _,
+        network: _,
         tasks: _,
         logins: _,
         peers: _,
@@ -193,11 +201,11 @@ fn head(sheet: &mut Sheet, status: &Status) {
         sheet.line(format_args!("{running} of {all} running"));
         return;
     }
-    let links: usize = sessions.iter().map(|session| session.links.len()).sum();
     let count = |n: usize, word| term::count(u64::try_from(n).unwrap_or(u64::MAX), word);
     let [used, budget] = [memory.used_bytes, memory.budget_bytes].map(bytes);
     let carried = match role {
         Role::Server | Role::Client => {
+            let links = sessions.iter().map(|session| session.links.len()).sum();
             format!("{}, {}", count(sessions.len(), "session"), count(links, "link"))
         }
         Role::Proxy | Role::Run => {

@@ -1,0 +1,668 @@
+//! Decides which path the links to a server use, and which path is measured next. The decision is
+//! pure: figures, rates and the time come in, and one step at a time comes out.
+//!
+//! ```text
+//!   new network ── probe each path, at most FIRST ──> the best path
+//!   busy for BUSY_FOR ── a trial of TRIAL on each path of which no rate is known ──> the fastest
+//!   idle ── a path is nearer by 25 % and 10 ms for NEARER_FOR, at most once in PAUSE ──> that path
+//!   another path than the chosen one, after a loss ── a probe in RETURN succeeds ──> back
+//! ```
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::figures::{DOWN, EQUAL, FASTER, Figures, UP, is_more, order};
+
+/// The longest time for the first choice on a network by round trips.
+const FIRST: Duration = Duration::from_secs(8);
+
+/// The longest time of a probe. A path that needs longer is not the one to choose.
+pub(super) const PROBE: Duration = Duration::from_secs(3);
+
+/// The rate in bytes per second from which a link is busy: 64 kbit/s. TCP carries 100 kbit/s where
+/// a tenth of the packets is lost, so a higher rate would miss the paths that are worst.
+pub(super) const BUSY: u64 = 8 << 10;
+
+/// The rate in bytes per second from which a queue may be full, so that round trips are those of
+/// the queue: 1 Mbit/s.
+pub(super) const LOADED: u64 = 128 << 10;
+
+/// The factor by which a transfer must be faster than a trial that found two equal rates, before
+/// the path is tried again: the rate was that of the transfer, and not of the paths.
+const CLEARER: u64 = 4;
+
+/// The time for which a link must be busy before other paths are tried. A page is over by then.
+const BUSY_FOR: Duration = Duration::from_millis(1500);
+
+/// The longest trial of a path, and the time after which a trial ends whose rate grows no more.
+const TRIAL: Duration = Duration::from_secs(3);
+const SETTLED: Duration = Duration::from_millis(1500);
+
+/// The time in which a link has to be on the path of a trial.
+const ARRIVES: Duration = Duration::from_secs(3);
+
+/// The largest number of paths that are tried one after the other, and of trials of a path in which
+/// the transfer ended too early.
+const AT_ONCE: usize = 3;
+const IN_VAIN: u32 = 3;
+
+/// The pause between two series of trials while paths are left that were not tried.
+const NEXT_TRIALS: Duration = Duration::from_secs(60);
+
+/// The time for which a path must be nearer.
+const NEARER_FOR: Duration = Duration::from_secs(60);
+
+/// The interval of the probes that confirm that a path is nearer.
+const CONFIRM: Duration = Duration::from_secs(20);
+
+/// The shortest time between two moves from a path that works to another, and between two probes of
+/// a path that is not in use.
+const PAUSE: Duration = Duration::from_secs(600);
+
+/// The largest number of doublings of a pause between trials that found no faster path.
+const DOUBLED: u32 = 5;
+
+/// How often the chosen path is probed while another path carries the links.
+const RETURN: Duration = Duration::from_secs(60);
+
+/// The pause between two attempts to bring links on several paths together.
+const TOGETHER: Duration = Duration::from_secs(10);
+
+/// The age at which a rate is measured again.
+const OLD_RATE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The rate in bytes per second below which a path counts as policed if another path is faster by a
+/// half (`link::strain`).
+const LITTLE: u64 = 2_000_000;
+
+/// The paths of the links at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Active {
+    /// No link has a carrier.
+    None,
+    /// All links are on this path.
+    One(usize),
+    /// The links are on different paths.
+    Several,
+}
+
+/// What is seen at a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SeenLinks<'a> {
+    pub(super) now: Instant,
+    /// What is known of each path.
+    pub(super) paths: &'a [Figures],
+    pub(super) active: Active,
+    /// The rates since the last step by direction, in bytes per second; `None`: the links changed
+    /// their path meanwhile.
+    pub(super) rates: Option<[u64; 2]>,
+}
+
+/// A step to carry out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextStep {
+    /// Probe this path, and call [`Chooser::probed`].
+    Probe(usize),
+    /// Move all links to this path, and call [`Chooser::moved`].
+    Move(usize),
+}
+
+/// The result of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TrialRate {
+    pub(super) path: usize,
+    pub(super) direction: usize,
+    pub(super) rate: u64,
+    pub(super) policed: bool,
+}
+
+/// ChoiceReason a path is the chosen one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ChoiceReason {
+    /// Nothing was known of the paths: the first one that answered.
+    #[default]
+    First,
+    /// What was remembered of this network put it first.
+    Remembered,
+    /// Its round trip is less.
+    Nearer { own: Duration, other: (usize, Duration) },
+    /// It carried the most in trials.
+    Faster { own: u64, other: (usize, u64) },
+    /// No other path carried more in trials.
+    NoFaster { own: u64, other: (usize, u64) },
+    /// `tunnel move` named it.
+    Commanded,
+}
+
+/// A series of trials.
+#[derive(Debug)]
+struct Series {
+    direction: usize,
+    /// The path before the trials.
+    home: usize,
+    /// The rates of the paths that were tried; the first is that of `home`.
+    rates: Vec<(usize, u64)>,
+    trial: PathTrial,
+}
+
+/// The trial of one path.
+#[derive(Debug)]
+struct PathTrial {
+    path: usize,
+    /// When the links were told to move.
+    begun: Instant,
+    /// Since when the links are on the path.
+    arrived: Option<Instant>,
+    best: u64,
+    /// The rate of the last look.
+    last: u64,
+    /// The number of looks in which the rate did not grow.
+    calm: u32,
+}
+
+/// A busy period of the links.
+#[derive(Clone, Copy, Debug)]
+struct Busy {
+    since: Instant,
+    direction: usize,
+    best: u64,
+}
+
+/// The choice of the path to one server.
+#[derive(Debug)]
+pub(super) struct Chooser {
+    chosen: Option<usize>,
+    why: ChoiceReason,
+    /// Whether figures were known at the start.
+    remembers: bool,
+    /// Since when the first choice on the network is being made.
+    first: Option<Instant>,
+    /// The paths that were probed for the first choice.
+    asked: Vec<usize>,
+    /// The probe under way.
+    probing: Option<usize>,
+    /// The move under way.
+    moving: Option<usize>,
+    busy: Option<Busy>,
+    series: Option<Series>,
+    /// Whether there was a series on this network.
+    has_tried: bool,
+    /// The number of trials of each path in which the transfer ended.
+    interrupted: Vec<u32>,
+    next_series: Option<Instant>,
+    /// The earliest time of a trial of a path that is remembered as faster.
+    next_repeat: Option<Instant>,
+    /// The rate of each path whose trial found it equal to the path in use.
+    equal_at: Vec<Option<u64>>,
+    /// The number of series in a row that found no faster path.
+    vain: u32,
+    /// Since when a path is nearer than the chosen one.
+    nearer: Option<(usize, Instant)>,
+    /// When the links moved from a path that worked.
+    moved: Option<Instant>,
+    /// The earliest time of the next probe of the chosen path while another carries the links.
+    return_at: Option<Instant>,
+    /// The chosen path has answered the probe.
+    returns: bool,
+    /// When each path was probed last, by the index of the path.
+    probed: Vec<Option<Instant>>,
+    verdicts: Vec<TrialRate>,
+}
+
+impl Chooser {
+    /// A chooser for a network of which these figures are remembered.
+    pub(super) fn new(paths: &[Figures]) -> Self {
+        let is_known = |path: &Figures| *path != Figures::default();
+        Self {
+            chosen: None,
+            why: ChoiceReason::First,
+            remembers: paths.iter().any(is_known),
+            first: None,
+            asked: Vec::new(),
+            probing: None,
+            moving: None,
+            busy: None,
+            series: None,
+            has_tried: false,
+            interrupted: vec![0; paths.len()],
+            next_series: None,
+            next_repeat: None,
+            equal_at: vec![None; paths.len()],
+            vain: 0,
+            nearer: None,
+            moved: None,
+            return_at: None,
+            returns: false,
+            probed: vec![None; paths.len()],
+            verdicts: Vec::new(),
+        }
+    }
+
+    /// The chosen path, and why it is.
+    pub(super) fn choice(&self) -> Option<(usize, ChoiceReason)> {
+        self.chosen.map(|path| (path, self.why))
+    }
+
+    /// Whether rates are needed twice a second.
+    pub(super) const fn is_looking_closely(&self) -> bool {
+        self.series.is_some() || self.busy.is_some() || self.first.is_some()
+    }
+
+    /// The path that a trial is measuring.
+    pub(super) fn trial(&self) -> Option<usize> {
+        self.series.as_ref().map(|series| series.trial.path)
+    }
+
+    /// The order in which a new carrier tries the paths.
+    pub(super) fn order(&self, paths: &[Figures]) -> Vec<usize> {
+        let mut order = order(paths);
+        let is_usable = |path: &usize| paths.get(*path).is_some_and(|path| !path.fails);
+        if let Some(chosen) = self.chosen.filter(is_usable) {
+            order.retain(|path| *path != chosen);
+            order.insert(0, chosen);
+        }
+        order
+    }
+
+    /// Takes the results of trials.
+    pub(super) fn take_verdicts(&mut self) -> Vec<TrialRate> {
+        std::mem::take(&mut self.verdicts)
+    }
+
+    /// Records that a command has moved the links to a path, which is kept for a while.
+    pub(super) fn commanded(&mut self, path: usize, now: Instant) {
+        self.take(path, ChoiceReason::Commanded);
+        (self.series, self.first) = (None, None);
+        self.moved = Some(now);
+        (self.next_series, self.next_repeat) = (Some(now + PAUSE), Some(now + PAUSE));
+    }
+
+    /// Records the end of a probe.
+    pub(super) fn probed(&mut self, path: usize, works: bool, now: Instant) {
+        self.probing = None;
+        if let Some(at) = self.probed.get_mut(path) {
+            *at = Some(now);
+        }
+        self.returns = works && self.chosen == Some(path);
+    }
+
+    /// Records the end of a move.
+    pub(super) fn moved(&mut self, path: usize, works: bool) {
+        self.moving = None;
+        if let Some(series) = self.series.as_mut().filter(|series| series.trial.path == path)
+            && !works
+            && series.trial.arrived.is_none()
+        {
+            // The next step ends this trial.
+            series.trial.begun -= ARRIVES;
+        }
+    }
+
+    /// Decides on the next step.
+    pub(super) fn step(&mut self, seen: &SeenLinks<'_>) -> Option<NextStep> {
+        if seen.paths.len() < 2 || self.moving.is_some() {
+            return None;
+        }
+        if seen.active == Active::None {
+            // After a loss the order of the paths decides.
+            self.series = None;
+        }
+        if self.series.is_some() {
+            return self.go_on(seen);
+        }
+        let active = match seen.active {
+            Active::None => {
+                self.busy = None;
+                return None;
+            }
+            Active::Several => return self.bring_together(seen),
+            Active::One(path) => path,
+        };
+        let Some(chosen) = self.chosen else {
+            self.chosen = Some(active);
+            self.why = if self.remembers { ChoiceReason::Remembered } else { ChoiceReason::First };
+            self.first = Some(seen.now);
+            return None;
+        };
+        self.note_busy(seen);
+        if active != chosen {
+            return self.go_back(chosen, seen);
+        }
+        (self.return_at, self.returns) = (None, false);
+        if let Some(began) = self.first {
+            return self.choose_first(active, began, seen);
+        }
+        if let Some(step) = self.begin_series(active, seen) {
+            return Some(step);
+        }
+        if self.busy.is_some_and(|busy| busy.best >= LOADED) {
+            self.nearer = None;
+            return None;
+        }
+        self.look_around(active, seen)
+    }
+
+    fn note_busy(&mut self, seen: &SeenLinks<'_>) {
+        let Some(rates) = seen.rates else {
+            self.busy = None;
+            return;
+        };
+        let direction = if rates[DOWN] >= rates[UP] { DOWN } else { UP };
+        let rate = rates[direction];
+        self.busy = match self.busy {
+            _ if rate < BUSY => None,
+            Some(busy) if busy.direction == direction => {
+                // The best of the last seconds.
+                Some(Busy { best: rate.max(busy.best - busy.best / 8), ..busy })
+            }
+            Some(_) | None => Some(Busy { since: seen.now, direction, best: rate }),
+        };
+    }
+
+    /// Brings links on several paths to the chosen path.
+    fn bring_together(&mut self, seen: &SeenLinks<'_>) -> Option<NextStep> {
+        self.busy = None;
+        let to = self.chosen.or_else(|| order(seen.paths).first().copied())?;
+        let is_usable = seen.paths.get(to).is_some_and(|path| !path.fails);
+        if !is_usable || self.return_at.is_some_and(|at| seen.now < at) {
+            return None;
+        }
+        self.return_at = Some(seen.now + TOGETHER);
+        self.begin_move(to)
+    }
+
+    /// Returns to the chosen path, from another path after a loss.
+    fn go_back(&mut self, chosen: usize, seen: &SeenLinks<'_>) -> Option<NextStep> {
+        if std::mem::take(&mut self.returns) {
+            return self.begin_move(chosen);
+        }
+        let at = *self.return_at.get_or_insert(seen.now + RETURN);
+        if seen.now < at || self.probing.is_some() {
+            return None;
+        }
+        self.return_at = Some(seen.now + RETURN);
+        self.begin_probe(chosen)
+    }
+
+    const fn begin_probe(&mut self, path: usize) -> Option<NextStep> {
+        self.probing = Some(path);
+        Some(NextStep::Probe(path))
+    }
+
+    const fn begin_move(&mut self, path: usize) -> Option<NextStep> {
+        self.moving = Some(path);
+        self.busy = None;
+        Some(NextStep::Move(path))
+    }
+
+    /// Probes the paths of which nothing is known on this network, and chooses the best.
+    fn choose_first(
+        &mut self,
+        active: usize,
+        began: Instant,
+        seen: &SeenLinks<'_>,
+    ) -> Option<NextStep> {
+        let is_late = seen.now - began >= FIRST;
+        if self.probing.is_some() && !is_late {
+            return None;
+        }
+        let is_new = |nth: &usize| {
+            *nth != active
+                && !self.asked.contains(nth)
+                && seen.paths.get(*nth).is_some_and(|path| path.rtt.is_none())
+        };
+        let next = (0..seen.paths.len()).find(is_new);
+        if let Some(next) = next.filter(|_| !is_late) {
+            self.asked.push(next);
+            return self.begin_probe(next);
+        }
+        // Without the round trip of the active path there is nothing to compare.
+        let own = seen.paths.get(active)?;
+        if own.rtt.is_none() && !is_late {
+            return None;
+        }
+        self.first = None;
+        let best = *order(seen.paths).first()?;
+        let other = seen.paths.get(best)?;
+        if best == active || !other.is_nearer_than(own) && !other.is_faster_than(own, EQUAL) {
+            return None;
+        }
+        self.take(best, why(seen.paths, best, active)?);
+        self.begin_move(best)
+    }
+
+    /// Begins a series of trials during a transfer.
+    fn begin_series(&mut self, active: usize, seen: &SeenLinks<'_>) -> Option<NextStep> {
+        let busy = self.busy?;
+        let is_early = self.next_series.is_some_and(|at| seen.now < at);
+        if seen.now - busy.since < BUSY_FOR || is_early {
+            return None;
+        }
+        let path = self.next_trial((active, busy.direction), busy.best, seen, &[])?;
+        self.series = Some(Series {
+            direction: busy.direction,
+            home: active,
+            rates: vec![(active, busy.best)],
+            trial: PathTrial::new(path, seen.now),
+        });
+        self.begin_move(path)
+    }
+
+    /// The path to try next: one of which no rate is known, or one that is remembered as faster.
+    fn next_trial(
+        &self,
+        (home, direction): (usize, usize),
+        rate: u64,
+        seen: &SeenLinks<'_>,
+        tried: &[(usize, u64)],
+    ) -> Option<usize> {
+        let may_repeat = self.next_repeat.is_none_or(|at| seen.now >= at);
+        let is_candidate = |nth: &usize| {
+            let Some(path) = seen.paths.get(*nth) else { return false };
+            let equal_at = self.equal_at.get(*nth).copied().flatten();
+            let is_clearer = equal_at.is_some_and(|equal| rate / CLEARER >= equal);
+            let is_tired = self.interrupted.get(*nth).is_none_or(|count| *count >= IN_VAIN);
+            let is_over = *nth == home || tried.iter().any(|(of, _)| of == nth);
+            let known = path.goodput.get(direction).copied().flatten();
+            let is_due = match known {
+                Some((_, age)) if age >= OLD_RATE => !is_tired,
+                Some((known, _)) => is_clearer || may_repeat && is_more(known, rate, FASTER),
+                None => !is_tired,
+            };
+            !is_over && !path.fails && is_due
+        };
+        order(seen.paths).into_iter().find(is_candidate)
+    }
+
+    /// Goes on with a series of trials.
+    fn go_on(&mut self, seen: &SeenLinks<'_>) -> Option<NextStep> {
+        let mut series = self.series.take()?;
+        let trial = &mut series.trial;
+        if seen.active != Active::One(trial.path) {
+            if trial.arrived.is_none() && seen.now - trial.begun < ARRIVES {
+                self.series = Some(series);
+                return None;
+            }
+            // The links did not come, or have lost the path.
+            let path = trial.path;
+            series.rates.push((path, 0));
+            return self.next_of(series, seen);
+        }
+        let arrived = *trial.arrived.get_or_insert(seen.now);
+        if let Some(rates) = seen.rates {
+            let rate = rates[series.direction];
+            let grows = is_more(rate, trial.best, 10);
+            trial.calm = if grows { 0 } else { trial.calm + 1 };
+            trial.best = trial.best.max(rate);
+            trial.last = rate;
+        }
+        let age = seen.now - arrived;
+        if age < TRIAL && (age < SETTLED || trial.calm < 2) {
+            self.series = Some(series);
+            return None;
+        }
+        let (path, best) = (trial.path, trial.best);
+        let (_, most) = fastest(&series.rates);
+        if best < BUSY || trial.last < best / 4 && best <= most {
+            // The transfer is over.
+            if let Some(count) = self.interrupted.get_mut(path) {
+                *count += 1;
+            }
+            return self.end(series, seen);
+        }
+        series.rates.push((path, best));
+        self.next_of(series, seen)
+    }
+
+    /// Tries the next path of a series, or ends the series.
+    fn next_of(&mut self, mut series: Series, seen: &SeenLinks<'_>) -> Option<NextStep> {
+        let (_, most) = fastest(&series.rates);
+        let next = (series.rates.len() <= AT_ONCE)
+            .then(|| self.next_trial((series.home, series.direction), most, seen, &series.rates));
+        let Some(next) = next.flatten() else { return self.end(series, seen) };
+        series.trial = PathTrial::new(next, seen.now);
+        self.series = Some(series);
+        self.begin_move(next)
+    }
+
+    /// Ends a series: the fastest path is chosen.
+    fn end(&mut self, series: Series, seen: &SeenLinks<'_>) -> Option<NextStep> {
+        let Series { direction, home, rates, .. } = series;
+        let own = rates.first().map_or(0, |(_, rate)| *rate);
+        let (best, most) = fastest(&rates);
+        let percent = if self.has_tried { FASTER } else { EQUAL };
+        let chosen = if is_more(most, own, percent) { best } else { home };
+        let others = rates.iter().filter(|(path, _)| *path != chosen);
+        let other = others.copied().max_by_key(|(_, rate)| *rate);
+        let was_measured = rates.len() > 1;
+        for (path, rate) in rates.into_iter().filter(|(_, rate)| *rate > 0) {
+            let is_equal = !is_more(most, rate, FASTER);
+            if let Some(equal_at) = self.equal_at.get_mut(path) {
+                *equal_at = is_equal.then_some(rate);
+            }
+            let policed = rate < LITTLE && is_more(most, rate, 50);
+            self.verdicts.push(TrialRate { path, direction, rate, policed });
+        }
+        self.has_tried |= was_measured;
+        if chosen == home {
+            self.vain += 1;
+            if let Some(other) = other {
+                self.take(home, ChoiceReason::NoFaster { own, other });
+            }
+        } else {
+            self.vain = 0;
+            self.moved = Some(seen.now);
+            if let Some(other) = other {
+                self.take(chosen, ChoiceReason::Faster { own: most, other });
+            }
+        }
+        let doubled = PAUSE * 2u32.pow(self.vain.saturating_sub(1).min(DOUBLED));
+        (self.next_series, self.next_repeat) =
+            (Some(seen.now + NEXT_TRIALS), Some(seen.now + doubled));
+        (seen.active != Active::One(chosen)).then(|| self.begin_move(chosen)).flatten()
+    }
+
+    /// Probes the paths that are not in use, and moves to a path that stays nearer.
+    fn look_around(&mut self, active: usize, seen: &SeenLinks<'_>) -> Option<NextStep> {
+        let own = seen.paths.get(active)?;
+        let nearer = |nth: &usize| {
+            let Some(path) = seen.paths.get(*nth) else { return false };
+            !path.fails && path.is_nearer_than(own) && !own.is_faster_than(path, FASTER)
+        };
+        let rival = (0..seen.paths.len()).filter(nearer).min_by_key(|nth| seen.paths[*nth].rtt);
+        self.nearer = rival.map(|rival| match self.nearer {
+            Some((known, since)) if known == rival => (rival, since),
+            Some(_) | None => (rival, seen.now),
+        });
+        let since_probe = |nth: usize| {
+            let at = self.probed.get(nth).copied().flatten();
+            at.map(|at| seen.now - at)
+        };
+        if let Some((rival, since)) = self.nearer {
+            let is_fresh = since_probe(rival).is_some_and(|age| age < CONFIRM);
+            let may_move = self.moved.is_none_or(|moved| seen.now - moved >= PAUSE);
+            if is_fresh && may_move && seen.now - since >= NEARER_FOR {
+                self.moved = Some(seen.now);
+                self.take(rival, why(seen.paths, rival, active)?);
+                return self.begin_move(rival);
+            }
+            if !is_fresh && may_move && self.probing.is_none() {
+                return self.begin_probe(rival);
+            }
+        }
+        // A path that was measured before this process began is probed when its figure is as old.
+        let is_due = |nth: &usize| {
+            let age = seen.paths.get(*nth).and_then(|path| path.rtt).map(|(_, age)| age);
+            let since = since_probe(*nth).or(age).unwrap_or(PAUSE);
+            *nth != active && since >= PAUSE
+        };
+        let due = (0..seen.paths.len()).find(is_due).filter(|_| self.probing.is_none())?;
+        self.begin_probe(due)
+    }
+
+    fn take(&mut self, path: usize, why: ChoiceReason) {
+        self.chosen = Some(path);
+        self.why = why;
+        self.nearer = None;
+        self.return_at = None;
+    }
+}
+
+impl PathTrial {
+    const fn new(path: usize, now: Instant) -> Self {
+        Self { path, begun: now, arrived: None, best: 0, last: 0, calm: 0 }
+    }
+}
+
+/// The first of the fastest paths.
+fn fastest(rates: &[(usize, u64)]) -> (usize, u64) {
+    let faster =
+        |known: (usize, u64), one: &(usize, u64)| if one.1 > known.1 { *one } else { known };
+    rates.iter().fold(rates.first().copied().unwrap_or_default(), faster)
+}
+
+/// ChoiceReason the path `own` is chosen in the place of `other`.
+fn why(paths: &[Figures], own: usize, other: usize) -> Option<ChoiceReason> {
+    let (one, two) = (paths.get(own)?, paths.get(other)?);
+    let faster = [UP, DOWN].into_iter().find_map(|direction| {
+        let ((own, _), (rate, _)) = (one.goodput[direction]?, two.goodput[direction]?);
+        is_more(own, rate, EQUAL).then_some(ChoiceReason::Faster { own, other: (other, rate) })
+    });
+    faster.or_else(|| {
+        let ((own, _), (rtt, _)) = (one.rtt?, two.rtt?);
+        Some(ChoiceReason::Nearer { own, other: (other, rtt) })
+    })
+}
+
+impl ChoiceReason {
+    /// The reason as a sentence about the chosen path. `name` gives the names of the others.
+    pub(super) fn text(self, name: impl Fn(usize) -> String) -> String {
+        let millis = |time: Duration| time.as_secs_f64() * 1_000.0;
+        let rate = |bytes: u64| format!("{:.1} Mbit/s", bytes as f64 * 8.0 / 1e6);
+        match self {
+            Self::First => "it is the first path that answered".to_owned(),
+            Self::Remembered => "the figures of this network put it first".to_owned(),
+            Self::Commanded => "`tunnel move` named it".to_owned(),
+            Self::Nearer { own, other: (other, rtt) } => format!(
+                "its round trip takes {:.1} ms, that of {} {:.1} ms",
+                millis(own),
+                name(other),
+                millis(rtt)
+            ),
+            Self::Faster { own, other: (other, than) } => {
+                format!("it carried {}, {} carried {}", rate(own), name(other), rate(than))
+            }
+            Self::NoFaster { own, other: (other, than) } => format!(
+                "no other path was faster: it carried {}, {} carried {}",
+                rate(own),
+                name(other),
+                rate(than)
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "chooser_tests.rs"]
+mod tests;
