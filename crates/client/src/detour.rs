@@ -7,16 +7,13 @@
 //! The other server dials, and joins the connection with the stream. The handshake of the path runs
 //! end to end, so the other server sees ciphertext alone where the path has TLS.
 //!
-//! A carrier of a detour must not carry itself: the link to `nyc` could move to a path through
-//! `fra` while it carries the link to `fra`, and no frame would leave this machine. So a server
-//! that is reached by a detour carries no detour, and a server that carries a detour is reached by
-//! none ([`Detours`]). The rule also bounds the length of a path to one other server.
+//! No carrier carries itself: see `detours.rs`.
 
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -30,68 +27,13 @@ use transport::{
     Carrier, CarrierError, Dialer, Dialled, EarlyDataFn, Lane as _, LocalFuture, PathDialer,
 };
 
+use super::detours::{Circle, ServerPair};
 use super::shared::ClientShared;
 use super::uplink::Uplink;
 
 /// The time for which a dial waits for a link to the other server: the head start of a path before
 /// the next path is tried. At the start of a client the links to all servers are made at once.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// The detours of a client, each from the begin of its dial to the end of its carrier.
-#[derive(Debug, Default)]
-pub(super) struct Detours(Mutex<Vec<Pair>>);
-
-/// A detour to a server through another server, by the ids of their uplinks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Pair {
-    to: u64,
-    through: u64,
-}
-
-/// Why a detour cannot begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Circle {
-    /// The other server is itself reached through another server.
-    IsReached,
-    /// The server carries a detour itself.
-    Carries,
-}
-
-impl Detours {
-    fn pairs(&self) -> MutexGuard<'_, Vec<Pair>> {
-        // Each change is one call, so a poisoned lock does no harm.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Begins a detour, which lasts until the result is dropped.
-    fn begin(self: &Arc<Self>, pair: Pair) -> Result<Begun, Circle> {
-        let mut pairs = self.pairs();
-        if pairs.iter().any(|other| other.to == pair.through) {
-            return Err(Circle::IsReached);
-        }
-        if pairs.iter().any(|other| other.through == pair.to) {
-            return Err(Circle::Carries);
-        }
-        pairs.push(pair);
-        Ok(Begun { detours: Arc::clone(self), pair })
-    }
-}
-
-/// A detour that has begun.
-#[derive(Debug)]
-struct Begun {
-    detours: Arc<Detours>,
-    pair: Pair,
-}
-
-impl Drop for Begun {
-    fn drop(&mut self) {
-        let mut pairs = self.detours.pairs();
-        if let Some(place) = pairs.iter().position(|pair| *pair == self.pair) {
-            pairs.swap_remove(place);
-        }
-    }
-}
 
 /// Retires the links that lead through other servers, because this process is stopping: each ends
 /// with its last stream. Its carrier is a stream of a link to another server, which would never
@@ -169,7 +111,7 @@ impl Through {
             not_connected(format!("server {via} is not in the configuration any more"))
         })?;
         let detours = &self.shared.uplinks.detours;
-        let pair = Pair { to: self.to, through: other.id };
+        let pair = ServerPair { to: self.to, through: other.id };
         let begun = detours.begin(pair).map_err(|circle| {
             not_connected(match circle {
                 Circle::IsReached => format!("server {via} is reached through another server now"),
@@ -294,26 +236,6 @@ fn refused(via: &str, target: &str, code: ResetCode) -> CarrierError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_detour_carries_itself() {
-        let detours = Arc::<Detours>::default();
-        let begin = |to, through| detours.begin(Pair { to, through });
-        let first = begin(1, 2).unwrap();
-        let standby = begin(1, 2).unwrap();
-        let third = begin(3, 2).unwrap();
-        assert_eq!(begin(2, 1).unwrap_err(), Circle::IsReached);
-        assert_eq!(begin(2, 4).unwrap_err(), Circle::Carries);
-        assert_eq!(begin(4, 1).unwrap_err(), Circle::IsReached);
-        drop(first);
-        drop(third);
-        assert_eq!(begin(2, 1).unwrap_err(), Circle::IsReached, "the standby goes on");
-        drop(standby);
-        let back = begin(2, 1).unwrap();
-        assert_eq!(begin(1, 2).unwrap_err(), Circle::IsReached);
-        drop(back);
-        assert!(detours.pairs().is_empty());
-    }
 
     #[test]
     fn a_refusal_names_the_right_and_the_place() {

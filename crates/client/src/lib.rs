@@ -5,7 +5,7 @@
 //!   shared.rs      the data that all parts below share
 //!   uplink.rs      what belongs to a server: links, services, public addresses
 //!   charge.rs      which of several servers has the services; standing.rs moves them there
-//!   detour.rs      paths to a server through another server
+//!   detour.rs      paths to a server through another server; detours.rs those in use
 //!   links.rs       links that were made together; keeping.rs keeps each of them
 //!   owner.rs       reactions to a link: streams, messages of the server, state changes
 //!   register.rs    the registration of services; published.rs what the server answered
@@ -30,6 +30,7 @@ mod charge;
 mod connect;
 mod destination;
 mod detour;
+mod detours;
 mod forwards;
 mod found;
 mod handover;

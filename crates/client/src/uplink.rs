@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::destination::Places;
-use super::detour::Detours;
+use super::detours::Detours;
 use super::links::Links;
 use super::published::Published;
 use node::session::{Handle, Session};

@@ -473,7 +473,7 @@ pub fn render_details(details: &Details, screen: Screen) -> Drawn {
         row("shared", allowed(client.rights.shared)),
         row("dscp", allowed(client.rights.dscp)),
         row("may reach", list(client.rights.forward.clone())),
-        row("may go via the server to", list(client.rights.via.clone())),
+        row("may go on to", list(client.rights.via.clone())),
         row("may visit", list(client.rights.visit.clone())),
         row("invitations", allowed(client.rights.invite)),
         row("speed tests", allowed(client.rights.speedtest)),

@@ -151,8 +151,8 @@ impl Order {
 }
 
 /// All rights of a client to ports (`tcp`, `udp`), to hosts (`http`, `tls`), to targets on the
-/// server's side (`forward`), to other servers (`via`), to private services of other clients (`visit`), and to share
-/// addresses with other clients (`shared`), after rights were added.
+/// server's side (`forward`), to other servers (`via`), to private services of other clients
+/// (`visit`), and to share addresses with other clients (`shared`), after rights were added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allowed {
     pub tcp: Vec<String>,
