@@ -13,8 +13,8 @@ fn register_decode(bencher: Bencher<'_, '_>, services: usize) {
         public: vec![format!("tcp://:{}", 10_000 + n)],
         terms: ServiceTerms::default(),
     };
-    let set =
-        Register { leaving: false, generation: 1, services: (0..services).map(service).collect() };
+    let services_of_set = (0..services).map(service).collect();
+    let set = Register { leaving: false, generation: 1, standby: false, services: services_of_set };
     let message: Bytes = ControlMessage::Register(set).encode().expect("it is within the limits");
     let mut decoder = ControlDecoder::new();
     bencher.counter(BytesCount::new(message.len())).counter(ItemsCount::new(services)).bench_local(

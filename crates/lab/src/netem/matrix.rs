@@ -14,7 +14,6 @@ use super::path::Path;
 use super::report::{self, Measured};
 use super::stream::{self, GRACE, Way, fresh};
 use super::systems::System;
-use super::two_paths;
 use super::wire::Wire;
 use xtask::site::Site;
 
@@ -87,9 +86,6 @@ impl Plan {
     /// The time limit of the whole run.
     pub(super) fn limit(&self) -> Duration {
         let each = |seconds: u32| Duration::from_secs(seconds.into()) + GRACE + OVERHEAD;
-        if self.paths {
-            return two_paths::limit(self);
-        }
         if self.visits {
             let paths = (self.rtts.len() * self.losses.len()) as u32;
             return (Duration::from_secs(60) + PATIENCE_OF_VISITS * self.seconds) * paths;

@@ -63,10 +63,13 @@ const BOTH_LEAST: f64 = 1.8;
 const ADDRESS_MOST: f64 = 2.0;
 const MOVE_MOST: f64 = 1.0;
 
+/// The time and size of each read of a stream.
+type Reads = Vec<(Instant, usize)>;
+
 /// Streams that read as fast as they can, and the time and size of each read.
 struct Readers {
     is_over: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<Result<Vec<(Instant, usize)>>>>,
+    threads: Vec<JoinHandle<Result<Reads>>>,
 }
 
 impl Readers {
@@ -93,7 +96,7 @@ impl Readers {
     }
 
     /// Ends the streams. The error of a stream is the error of all.
-    fn finish(self) -> Result<Vec<Vec<(Instant, usize)>>> {
+    fn finish(self) -> Result<Vec<Reads>> {
         self.is_over.store(true, Ordering::Relaxed);
         let join = |thread: JoinHandle<Result<_>>| {
             thread.join().map_err(|_| anyhow::anyhow!("a reader panicked"))?
@@ -103,15 +106,15 @@ impl Readers {
 }
 
 /// Mbit/s of all streams between two times.
-fn rate(reads: &[Vec<(Instant, usize)>], from: Instant, to: Instant) -> f64 {
+fn rate(reads: &[Reads], from: Instant, to: Instant) -> f64 {
     let is_in = |read: &&(Instant, usize)| (from..to).contains(&read.0);
     let bytes: usize = reads.iter().flatten().filter(is_in).map(|read| read.1).sum();
     bytes as f64 * 8e-6 / (to - from).as_secs_f64()
 }
 
 /// The longest pause between two reads of a stream, of the pauses that ended within [`AFTER`].
-fn longest_pause(reads: &[Vec<(Instant, usize)>], since: Instant) -> Duration {
-    let of = |stream: &Vec<(Instant, usize)>| {
+fn longest_pause(reads: &[Reads], since: Instant) -> Duration {
+    let of = |stream: &Reads| {
         let pairs = stream.iter().zip(stream.iter().skip(1));
         let after = pairs.filter(|(_, (end, _))| (since..since + AFTER).contains(end));
         after.map(|((begin, _), (end, _))| *end - *begin).max()

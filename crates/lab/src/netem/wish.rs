@@ -72,6 +72,7 @@ impl Wish {
     pub(super) fn limit(&self) -> Duration {
         match &self.job {
             Job::Shell(_) => Duration::from_secs_f64(self.minutes * 60.0),
+            Job::Matrix(plan) if plan.paths => two_paths::limit(plan),
             Job::Matrix(plan) => plan.limit(),
         }
     }

@@ -30,7 +30,7 @@ pub(crate) struct Send {
     written: Offset,
     consumed: Offset,
     limit: Offset,
-    /// The offset after the last byte that was ever sent, on any carrier before the present carrier.
+    /// The offset after the last byte that was sent on any carrier before the present carrier.
     repeated: Offset,
     end: End,
     /// Whether the application was informed that there is no room, and waits.

@@ -124,6 +124,14 @@ fn all(sheet: &mut Sheet, status: &Status, rates: Option<&Rates>) {
     }
 }
 
+/// The line about a drain that ends in this number of seconds.
+fn stopping(sheet: &mut Sheet, seconds: u64) {
+    let left = duration(seconds);
+    sheet.line(format_args!(
+        "stopping: new visitors are refused, and open streams are reset in {left}"
+    ));
+}
+
 /// The lines about the whole process.
 fn head(sheet: &mut Sheet, status: &Status) {
     // Tasks, log-ins and changes of the network are for monitoring programs.
@@ -168,10 +176,7 @@ fn head(sheet: &mut Sheet, status: &Status) {
         format_args!(", up {uptime}, process {pid}"),
     );
     if let Some(seconds) = drain_seconds {
-        let left = duration(*seconds);
-        sheet.line(format_args!(
-            "stopping: new visitors are refused, and open streams are reset in {left}"
-        ));
+        stopping(sheet, *seconds);
     }
     for FormerProcess { pid, version, seconds, streams: _, waits_for, ending } in former {
         let ends = if *ending { ", and ends within drain_timeout" } else { "" };
