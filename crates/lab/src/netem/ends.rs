@@ -94,6 +94,11 @@ impl End {
         self.ip(&format!("address del {}/32 dev wire", self.address_on(path)?))
     }
 
+    /// The first path leads everywhere: a network has a default route.
+    pub(super) fn default_route(&self) -> Result<()> {
+        self.ip("route replace default dev wire")
+    }
+
     /// Gives the address of a path back.
     pub(super) fn arrive(&self, path: usize, properties: &Path) -> Result<()> {
         let (address, peer) = *self.addresses.get(path).context("no such path")?;

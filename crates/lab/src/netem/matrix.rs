@@ -36,6 +36,8 @@ pub(super) struct Plan {
     pub(super) visits: bool,
     /// Whether a client with two paths is measured instead.
     pub(super) paths: bool,
+    /// Whether the choice by measurement is measured instead.
+    pub(super) choice: bool,
     pub(super) rtts: Vec<f64>,
     pub(super) losses: Vec<f64>,
     pub(super) systems: Vec<System>,
@@ -58,6 +60,7 @@ impl Plan {
             requests: false,
             visits: false,
             paths: false,
+            choice: false,
             rtts,
             losses,
             // A WebSocket is a TCP connection as well, so it is measured only on request.

@@ -17,17 +17,21 @@
 //! | `matrix`, `cell` | the measurements of a run |
 //! | `requests` | the latency of requests at fixed times, with floors |
 //! | `visits` | the first byte of visitors of private services, and the time to a direct path |
+//! | `reading` | a client whose programs read from the server's side, over several paths |
+//! | `choice` | a client that chooses among its transports by measurement |
 //! | `two_paths` | a client with two paths: both at once, the loss of one, a move |
 //! | `floors` | floors of `quic://` and `kcp://` on some paths |
 //! | `report` | the tables and the JSON file |
 
 mod cage;
 mod cell;
+mod choice;
 mod ends;
 mod floors;
 mod lateness;
 mod matrix;
 mod path;
+mod reading;
 mod report;
 mod requests;
 mod shell;
@@ -107,7 +111,8 @@ fn outside(wish: &Wish, words: &[String]) -> Result<ExitCode> {
             site.tunnel.clone()
         }
     };
-    if matches!(&wish.job, Job::Matrix(plan) if plan.requests || plan.visits || plan.paths) {
+    if matches!(&wish.job, Job::Matrix(plan) if plan.requests || plan.visits || plan.paths || plan.choice)
+    {
         build_load(&site)?;
     }
     let program = optimized(&site)?;
@@ -134,6 +139,9 @@ fn inside(wish: &Wish, binary: &Path) -> Result<ExitCode> {
         }
         Job::Matrix(plan) if plan.visits => {
             visits::run_all(&Site::here()?, &wish.path, plan, binary)
+        }
+        Job::Matrix(plan) if plan.choice => {
+            choice::run_all(&Site::here()?, &wish.path, plan, binary)
         }
         Job::Matrix(plan) if plan.paths => {
             two_paths::run_all(&Site::here()?, &wish.path, plan, binary)

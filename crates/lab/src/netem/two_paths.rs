@@ -10,8 +10,7 @@
 //! The round trip of the pauses is that of the path under load: the queue of the bottleneck counts.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpStream};
+use std::io::Read as _;
 use std::path::Path as File;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,14 +20,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use testkit::stage::{Daemon, Scheme, run, tunnel};
+use testkit::stage::Scheme;
 
-use super::ends::{Ends, ORIGIN, PATHS};
+use super::ends::Ends;
 use super::matrix::Plan;
 use super::path::Path;
-use super::stream::{fresh, wait};
-use super::systems::{System, start};
-use super::wire::Wire;
+use super::reading::{Stage, read_from_source};
+use super::stream::fresh;
+use super::systems::System;
 use crate::bench::load_program;
 use xtask::site::Site;
 
@@ -41,13 +40,6 @@ const STREAMS: usize = 8;
 
 /// The time until the rates count: the start of congestion control.
 const START: Duration = Duration::from_secs(3);
-
-/// The port of the client's forward at the left end, and that of the server.
-const FORWARD: u16 = 9100;
-const SERVER: u16 = 7000;
-
-/// The bytes of each write of the source.
-const WRITE: u32 = 64 << 10;
 
 /// The time after a fault within which the pause of a stream counts.
 const AFTER: Duration = Duration::from_secs(12);
@@ -76,9 +68,7 @@ impl Readers {
     fn start(count: usize) -> Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let read = |is_over: Arc<AtomicBool>| -> Result<_> {
-            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, FORWARD))?;
-            stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-            stream.write_all(&WRITE.to_be_bytes())?;
+            let mut stream = read_from_source()?;
             let (mut block, mut reads) = (vec![0; 256 << 10], Vec::new());
             while !is_over.load(Ordering::Relaxed) {
                 let count = stream.read(&mut block)?;
@@ -179,87 +169,7 @@ impl Figures {
     }
 }
 
-/// The daemons, the wire and the source.
-struct Stage<'a> {
-    ends: &'a Ends,
-    wire: Wire,
-    dir: std::path::PathBuf,
-    binary: &'a File,
-    urls: Vec<String>,
-    _daemons: Vec<Daemon>,
-}
-
-impl<'a> Stage<'a> {
-    /// A client with the first `count` paths, with these lines.
-    fn start(
-        ends: &'a Ends,
-        (path, scheme): (&Path, Scheme),
-        count: usize,
-        lines: &str,
-        dir: &File,
-        (binary, load): (&'a File, &File),
-    ) -> Result<Self> {
-        let dir = dir.join("run");
-        fresh(&dir)?;
-        let weathers = vec![path.weather(); PATHS.into()];
-        let wire = Wire::with_paths(ends, weathers, path.mtu, path.seed)?;
-        let mut origin = ends.right.command(load);
-        origin.args(["origin", "source", "--listen", &format!("127.0.0.1:{ORIGIN}")]);
-        let origin = Daemon::start("origin", &dir, &mut origin);
-        wait(|| ends.right.listens(ORIGIN)).context("the source does not listen")?;
-        let output = run(&mut tunnel(binary, &["generate", "token"]));
-        ensure!(output.status.success(), "tunnel generate token: {output:?}");
-        let token = String::from_utf8(output.stdout)?;
-        let (token, place) = (token.trim(), dir.display());
-        let hosts: Vec<_> = (0..PATHS.into())
-            .map(|path| Ok(ends.right.address_on(path)?.to_string()))
-            .collect::<Result<_>>()?;
-        let mut certs = tunnel(binary, &["generate", "certs", "--output", &place.to_string()]);
-        certs.args(hosts.iter().flat_map(|host| ["--server", host]));
-        let output = run(&mut certs);
-        ensure!(output.status.success(), "tunnel generate certs: {output:?}");
-        let urls: Vec<_> =
-            hosts.iter().map(|host| format!("{}://{host}:{SERVER}", scheme.name)).collect();
-        let listen: Vec<_> = urls.iter().map(|url| format!("\"{url}\"")).collect();
-        let own = |role: &str| {
-            format!(
-                "state_dir: {place}/state-{role}\ncontrol: {place}/{role}.sock\nworkers: 1\n\
-                 log: {{ level: info }}\n"
-            )
-        };
-        let server = format!(
-            "listen: [{}]\n{}tls: {{ cert: {place}/server.crt, key: {place}/server.key }}\n\
-             clients: [{{ name: home, token: \"{token}\", allow: {{ forward: [\"127.0.0.1:{ORIGIN}\"] }} }}]\n",
-            listen.join(", "),
-            own("server"),
-        );
-        let client = format!(
-            "servers: [{}]\nname: home\ntoken: \"{token}\"\ntls: {{ ca: {place}/ca.crt }}\n{}{lines}\
-             forwards: [{{ listen: \"tcp://127.0.0.1:{FORWARD}\", target: \"tcp://127.0.0.1:{ORIGIN}\" }}]\n",
-            listen[..count].join(", "),
-            own("client"),
-        );
-        let server = start(&ends.right, ("server", "server"), &dir, binary, &server)?;
-        let is_up = || ends.right.listeners().iter().filter(|port| **port == SERVER).count();
-        wait(|| is_up() >= PATHS.into()).context("the server does not listen")?;
-        let client = start(&ends.left, ("client", "client"), &dir, binary, &client)?;
-        wait(|| ends.left.listens(FORWARD)).context("the client does not listen")?;
-        let _daemons = vec![client, server, origin];
-        let stage = Self { ends, wire, dir, binary, urls, _daemons };
-        // Each link with its standby.
-        sleep(Duration::from_secs(1));
-        Ok(stage)
-    }
-
-    /// Moves the links to the nth path.
-    fn move_to(&self, path: usize) -> Result<()> {
-        let mut command = tunnel(self.binary, &["move", "--control"]);
-        let url = self.urls.get(path).context("no such path")?;
-        let output = run(command.arg(self.dir.join("client.sock")).args(["--to", url]));
-        ensure!(output.status.success(), "tunnel move: {output:?}");
-        Ok(())
-    }
-
+impl Stage<'_> {
     /// The rate of the streams after the start, over `seconds`.
     fn rate(&self, streams: usize, seconds: u32) -> Result<f64> {
         let readers = Readers::start(streams)?;
@@ -337,7 +247,10 @@ fn measure(
     dir: &File,
     programs: (&File, &File),
 ) -> Result<Figures> {
-    let stage = |count, lines: &str| Stage::start(ends, path, count, lines, dir, programs);
+    let (path, scheme) = path;
+    let paths = [(scheme, 0), (scheme, 1)];
+    let stage =
+        |count: usize, lines: &str| Stage::start(ends, path, &paths[..count], lines, dir, programs);
     let both = "connections: 2\nspread: by_stream\n";
     let one = stage(1, "connections: 2\n")?.rate(STREAMS, seconds)?;
     let two = stage(2, both)?.rate(STREAMS, seconds)?;
@@ -346,11 +259,11 @@ fn measure(
         Ok(())
     })?;
     let address = stage(2, both)?.pause(|stage| stage.ends.left.leave(1))?;
-    ends.left.arrive(1, path.0)?;
+    ends.left.arrive(1, path)?;
     let moved = stage(2, "connections: 1\nspread: backup\n")?.cost_of_move()?;
     // A full queue is a part of the round trip.
-    let queue = path.0.rate.map_or(0.0, |_| path.0.queue);
-    let rtt = Duration::from_secs_f64((path.0.rtt + queue) / 1e3);
+    let queue = path.rate.map_or(0.0, |_| path.queue);
+    let rtt = Duration::from_secs_f64((path.rtt + queue) / 1e3);
     Ok(Figures { rates: [one, two], pauses: [address, cut], moved, rtt })
 }
 

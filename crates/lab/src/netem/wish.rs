@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 
 use super::cell::MATRIX_RATE;
+use super::choice;
 use super::matrix::Plan;
 use super::path::Path;
 use super::shell::Shell;
@@ -32,6 +33,7 @@ pub(super) const OPTIONS: &str = "
   --visits                the first byte of visitors of private and public services, and the time
                           until two clients have a direct path; --seconds: rounds
   --paths                 a client with two paths of 50 Mbit/s: both at once, a lost path, a move
+  --choice                a page and a download by `choose: measured`, and by each transport alone
   --rtt MS,… --loss %,…   instead of 20,60,150,300 and 0,0.1,1,5,10,20
   --systems NAME,…        direct,tunnel-tcp,tunnel-tls; or tunnel-ws, tunnel-wss, tunnel-quic,
                           tunnel-kcp, tunnel-peer-direct, tunnel-peer-webrtc, kcptun
@@ -41,7 +43,7 @@ pub(super) const OPTIONS: &str = "
 ";
 
 /// The options without a value.
-const FLAGS: [&str; 5] = ["--quick", "--check", "--requests", "--visits", "--paths"];
+const FLAGS: [&str; 6] = ["--quick", "--check", "--requests", "--visits", "--paths", "--choice"];
 
 /// The parsed command line.
 #[derive(Debug)]
@@ -72,6 +74,7 @@ impl Wish {
     pub(super) fn limit(&self) -> Duration {
         match &self.job {
             Job::Shell(_) => Duration::from_secs_f64(self.minutes * 60.0),
+            Job::Matrix(plan) if plan.choice => choice::limit(plan),
             Job::Matrix(plan) if plan.paths => two_paths::limit(plan),
             Job::Matrix(plan) => plan.limit(),
         }
@@ -103,6 +106,7 @@ impl Wish {
         plan.requests = flag("--requests");
         plan.visits = flag("--visits");
         plan.paths = flag("--paths");
+        plan.choice = flag("--choice");
         let rate = if plan.paths { two_paths::RATE } else { MATRIX_RATE };
         let mut path = Path { rate: Some(rate), ..Path::default() };
         let mut binary = None;
