@@ -40,11 +40,13 @@ esac
 # the waiting line of commands take 0.1 MB. The resolver of names, which finds what the C library of
 # this binary does not find, takes less than 0.2 MB. Interfaces by route and kind, zones of link-local
 # addresses, broadcast targets, SOCKS 4 and chains of upgrades take 0.23 MB together. Several servers,
-# servers from an API or DNS, spread paths, moves and flows that roam take 0.58 MB together.
+# servers from an API or DNS, spread paths, moves and flows that roam take 0.58 MB together; the choice
+# of paths by measurement, paths through another server, codes of several servers, metrics and imports
+# of several servers 0.41 MB more.
 # Interface and source of dials, lists of visitors from files, the drain of targets, the rows of keys
 # and the table of metrics take 0.12 MB together. Files that a load reads once, and bounds of lists of
 # networks take 0.05 MB together.
-max_bytes=23500000 # the promise of the manual; a commit that raises it says why
+max_bytes=24000000 # the promise of the manual; a commit that raises it says why
 webrtc_bytes=2800000 # the share of data channels
 zig_version=0.17.1    # from PyPI: functions of memory, and the C compiler for other processors
 target_dir="${CARGO_TARGET_DIR:-target}"

@@ -147,6 +147,8 @@ async fn settle(
                 "server {server} does not answer; the former server keeps the services"
             );
             uplink.set_charge(false);
+            // The registration may still be on its way to the server, or be answered later.
+            register::anew(handles, shared, uplink).await;
             shared.forwards.lead(&shared.uplinks).await;
             return false;
         }
