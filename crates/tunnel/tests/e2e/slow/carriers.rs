@@ -12,8 +12,9 @@ use testkit::wire::{Reach, Trouble, Wire};
 
 use crate::harness::{LONG, Origin, Scheme, Setup, bytes, connect, free_port, run, tunnel};
 
-/// Connections that are killed or moved in each case. `TUNNEL_TEST_KILLS` sets another number.
-const KILLS: u64 = 5_000;
+/// Connections that are killed or moved in each case, which takes minutes. `TUNNEL_TEST_KILLS` sets
+/// another number: 5,000 take up to half an hour where other work shares the cores.
+const KILLS: u64 = 1_000;
 
 /// The longest pause between two faults, in ms. A link resumes within a few ms over a standby, so
 /// most of the faults hit a link that carries.
@@ -137,11 +138,11 @@ fn no_byte_is_lost(schemes: &[Scheme], links: usize, seed: u64) {
 }
 
 #[test]
-fn two_carriers_killed_and_moved_5000_times_lose_no_byte() {
+fn two_carriers_killed_and_moved_again_and_again_lose_no_byte() {
     no_byte_is_lost(&[Scheme::TLS, Scheme::WSS], 2, 57);
 }
 
 #[test]
-fn four_carriers_of_four_transports_killed_and_moved_5000_times_lose_no_byte() {
+fn four_carriers_of_four_transports_killed_and_moved_again_and_again_lose_no_byte() {
     no_byte_is_lost(&[Scheme::TLS, Scheme::QUIC, Scheme::WSS, Scheme::KCP], 4, 58);
 }
