@@ -75,15 +75,17 @@ impl Outcome {
         self.at.is_err() && !self.waits()
     }
 
-    /// The addresses that are not published, with one line for each reason.
-    pub(super) fn failures(&self, service: &str) -> Vec<String> {
+    /// The addresses that are not published, with one line for each reason, and whether the server
+    /// publishes the address later by itself.
+    pub(super) fn failures(&self, service: &str) -> Vec<(bool, String)> {
         match &self.at {
             Err(why) if self.refused.is_empty() => {
-                vec![format!("{service} is not published: {why}")]
+                vec![(why.waits, format!("{service} is not published: {why}"))]
             }
             Ok(_) | Err(_) => {
+                let line = |at| format!("{service} is not published at {at}: ");
                 let each = self.refused.iter();
-                each.map(|(at, why)| format!("{service} is not published at {at}: {why}")).collect()
+                each.map(|(at, why)| (why.waits, format!("{}{why}", line(at)))).collect()
             }
         }
     }
@@ -115,7 +117,7 @@ impl Outcomes {
                 tracing::warn!(server, "service {name}: {why}");
             }
         }
-        for line in outcome.failures(name) {
+        for (_, line) in outcome.failures(name) {
             tracing::error!(server, "service {line}");
         }
         let refused = outcome.refused.iter().map(|(at, why)| (&**at, why));
@@ -341,7 +343,9 @@ mod tests {
         assert_eq!(shown, [format!("{http} up"), format!("{https} no certificate")]);
         assert!(published.waits_for_more(), "the reason of one address may pass");
         let failures = published.outcome("web").unwrap().failures("web");
-        assert_eq!(failures, [format!("web is not published at {https}: no certificate")]);
+        let line = format!("web is not published at {https}: no certificate");
+        let waits = failures[0].0;
+        assert_eq!(failures, [(waits, line)]);
 
         let shown = apply(2, &[], &[http, https], ServiceErrorCode::NotAllowed);
         assert_eq!(shown, [http, https].map(|at| format!("{at} no certificate")));

@@ -258,9 +258,10 @@ impl Client {
                     to.applied.push(line);
                     to.published.push(Published { name: name.clone(), addresses: at });
                 }
-                // A service that waits needs no other command.
-                let lines = if outcome.waits() { &mut to.applied } else { &mut to.failed };
-                lines.extend(outcome.failures(name));
+                // An address that waits needs no other command.
+                for (waits, line) in outcome.failures(name) {
+                    if waits { to.applied.push(line) } else { to.failed.push(line) }
+                }
             }
         }
         let gone = |name: &String| now.services.iter().all(|service| service.name != *name);

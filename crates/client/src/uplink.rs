@@ -369,9 +369,14 @@ impl Uplinks {
     /// Waits until there are several servers of which one has the services. `policy` returns the
     /// policy in force.
     pub(super) async fn choose(&self, policy: impl Fn() -> Policy) {
+        self.until(|| self.are_several() && policy().is_single()).await;
+    }
+
+    /// Waits for a list of servers, or a configuration, of which this is true.
+    pub(super) async fn until(&self, is_so: impl Fn() -> bool) {
         loop {
             let changed = self.changed.notified();
-            if self.are_several() && policy().is_single() {
+            if is_so() {
                 return;
             }
             changed.await;

@@ -3,13 +3,15 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use config::Common;
+use config::{ClientConfig, Common};
 use ops::state::{Places, create_private, read_private, write_private};
 
 use super::memory::Memory;
 
-/// The name of the file.
-const FILE: &str = "paths.json";
+/// The name of the file: the clients of a user share a directory.
+pub(super) fn name(config: &ClientConfig) -> String {
+    format!("paths-{}.json", config.name)
+}
 
 /// The state directory; `None`: there is none, and nothing is kept.
 pub(super) fn folder(common: &Common) -> Option<PathBuf> {
@@ -17,13 +19,13 @@ pub(super) fn folder(common: &Common) -> Option<PathBuf> {
 }
 
 /// Reads the file. A damaged file is ignored with a warning, and replaced later.
-pub(super) fn read(folder: Option<&Path>) -> Memory {
+pub(super) fn read(folder: Option<&Path>, file: &str) -> Memory {
     let Some(folder) = folder else { return Memory::default() };
     let ignored = |why: &dyn Display| {
-        tracing::warn!("{} is ignored: {why}", folder.join(FILE).display());
+        tracing::warn!("{} is ignored: {why}", folder.join(file).display());
         Memory::default()
     };
-    match read_private(folder, FILE) {
+    match read_private(folder, file) {
         Ok(Some(text)) => Memory::read(&text).unwrap_or_else(|why| ignored(&why)),
         Ok(None) => Memory::default(),
         Err(error) => ignored(&error),
@@ -31,12 +33,12 @@ pub(super) fn read(folder: Option<&Path>) -> Memory {
 }
 
 /// Writes the file. A failure is no reason to stop: what was measured is measured again.
-pub(super) async fn write(folder: PathBuf, memory: Memory) {
+pub(super) async fn write(folder: PathBuf, file: String, memory: Memory) {
     let write = move || {
         let text = serde_json::to_vec(&memory)?;
         // At the first start the directory may be missing.
         create_private(&folder)?;
-        write_private(&folder, FILE, &text)
+        write_private(&folder, &file, &text)
     };
     match tokio::task::spawn_blocking(write).await {
         Ok(Ok(())) | Err(_) => {}
@@ -53,23 +55,25 @@ mod tests {
 
     use super::*;
 
+    const FILE: &str = "paths-home.json";
+
     #[tokio::test]
     async fn the_memory_is_kept_and_a_damaged_file_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("state");
-        assert_eq!(read(Some(&place)), Memory::default());
-        assert_eq!(read(None), Memory::default());
+        assert_eq!(read(Some(&place), FILE), Memory::default());
+        assert_eq!(read(None, FILE), Memory::default());
         let mut memory = Memory::default();
         memory.enter(&Gateway { interface: "ppp0".to_owned(), router: None }, 7);
-        write(place.clone(), memory.clone()).await;
-        assert_eq!(read(Some(&place)), memory);
+        write(place.clone(), FILE.to_owned(), memory.clone()).await;
+        assert_eq!(read(Some(&place), FILE), memory);
         let mode = fs::metadata(place.join(FILE)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         for nonsense in [&b"{\"version\": 1"[..], b"\xff\xfe", &[b'0'; 2 << 20]] {
             fs::write(place.join(FILE), nonsense).unwrap();
-            assert_eq!(read(Some(&place)), Memory::default());
+            assert_eq!(read(Some(&place), FILE), Memory::default());
         }
-        write(place.clone(), memory.clone()).await;
-        assert_eq!(read(Some(&place)), memory);
+        write(place.clone(), FILE.to_owned(), memory.clone()).await;
+        assert_eq!(read(Some(&place), FILE), memory);
     }
 }

@@ -24,9 +24,6 @@ use crate::uplink::Uplink;
 const LOOK: Duration = Duration::from_secs(1);
 const CLOSE_LOOK: Duration = Duration::from_millis(500);
 
-/// The interval of a look at the configuration of a client that measures nothing.
-const IDLE: Duration = Duration::from_secs(5);
-
 /// The interval of the measurements of the round trip while little is carried.
 const PING: Duration = Duration::from_secs(10);
 
@@ -123,7 +120,8 @@ pub(crate) async fn follow(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
         let config = follower.shared.config.load_full();
         if config.choose == Choose::Listed {
             follower.servers.clear();
-            sleep(IDLE).await;
+            let shared = &follower.shared;
+            shared.uplinks.until(|| shared.config.load().choose != Choose::Listed).await;
             continue;
         }
         follower.shared.measured.open(&config).await;
@@ -419,8 +417,12 @@ impl Follower {
                         place.note_attempt(Some(&why), now);
                     }),
                 }
-                let works = matches!(outcome, Some(Ok(_)));
-                server.chooser.probed(path, works, Instant::now());
+                if let Some(Err(MoveError::Interrupted)) = outcome {
+                    server.chooser.probe_was_put_off(path, Instant::now());
+                } else {
+                    let works = matches!(outcome, Some(Ok(_)));
+                    server.chooser.probed(path, works, Instant::now());
+                }
             }
             Done::Moved(id, path, works) => {
                 if let Some(server) = self.servers.get_mut(&id) {

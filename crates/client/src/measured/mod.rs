@@ -37,9 +37,10 @@ use super::path_order::PathsInOrder;
 /// The number of looks that must find no network before a known network counts as left.
 const MISSES: u32 = 3;
 
-/// The time for which a failed attempt waits for the success of another path. Without it the
-/// machine has no network, which says nothing about a path.
-const PENDING: Duration = Duration::from_secs(30);
+/// The time for which a failed attempt waits for the success of another path: about a round over
+/// the paths. Without a success the machine has no network, or the server is away, which says
+/// nothing about a path.
+const PENDING: Duration = Duration::from_secs(3);
 
 /// What is measured, for all parts of a client.
 #[derive(Debug, Default)]
@@ -98,7 +99,8 @@ impl Measured {
             return;
         }
         let folder = file::folder(&config.common);
-        let read = move || (file::read(folder.as_deref()), gateway());
+        let name = file::name(config);
+        let read = move || (file::read(folder.as_deref(), &name), gateway());
         // Fails only when the runtime stops.
         let Ok((memory, network)) = tokio::task::spawn_blocking(read).await else { return };
         let mut state = self.state();
@@ -144,9 +146,10 @@ impl Measured {
         true
     }
 
-    /// Whether the network is known.
+    /// Whether the network is known, and the last look has found it.
     fn knows_network(&self) -> bool {
-        self.state().network.is_some()
+        let state = self.state();
+        state.network.is_some() && state.misses == 0
     }
 
     /// What is to be written into the file; `None`: nothing is new.
@@ -163,7 +166,7 @@ impl Measured {
     pub(super) async fn save(&self, config: &ClientConfig) {
         let Some(memory) = self.take_news() else { return };
         let Some(folder) = file::folder(&config.common) else { return };
-        file::write(folder, memory).await;
+        file::write(folder, file::name(config), memory).await;
     }
 
     /// The figures of the paths to a server.
@@ -196,6 +199,10 @@ impl Measured {
     /// Changes what is known of a path.
     fn note(&self, server: &str, path: &str, change: impl FnOnce(&mut memory::PathMemory, u64)) {
         let (mut state, now) = (self.state(), unix_now());
+        // The machine may be in another network already.
+        if state.misses > 0 {
+            return;
+        }
         if let Some(place) = state.paths.place(server, path, now) {
             change(place, now);
             state.is_new = true;
@@ -204,9 +211,10 @@ impl Measured {
 
     /// Records an attempt that succeeded, and those over other paths that failed just before.
     fn attempt_succeeded(&self, server: &str, path: &str) {
-        let failed = std::mem::take(&mut self.state().pending);
-        for (of, other, why, at) in failed {
-            if *of == server && other != path && at.elapsed() < PENDING {
+        let of_server: Vec<_> =
+            self.state().pending.extract_if(.., |(of, ..)| **of == server).collect();
+        for (of, other, why, at) in of_server {
+            if other != path && at.elapsed() < PENDING {
                 self.note(&of, &other, |place, now| place.note_attempt(Some(&why), now));
             }
         }
@@ -290,6 +298,7 @@ impl MeasuredState {
         self.paths = Paths(network.as_ref().map(|now| self.memory.of(now)).unwrap_or_default());
         self.network = network;
         self.choices.clear();
+        self.pending.clear();
     }
 }
 
@@ -317,9 +326,64 @@ impl PathChoice for LinkChoice {
             Ok(()) => self.measured.attempt_succeeded(&self.server, path),
             Err(error) if is_refused(error) => {}
             Err(error) => {
-                let is_live = self.links.session.live() > 0;
+                let is_live = self.links.session.answers();
                 self.measured.attempt_failed(&self.server, path, error.to_string(), is_live);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRA: &str = "fra";
+
+    fn measured() -> Measured {
+        let measured = Measured::default();
+        measured.state().enter(Some(Gateway { interface: "ppp0".to_owned(), router: None }));
+        measured
+    }
+
+    fn failures(measured: &Measured, path: &str) -> u64 {
+        let state = measured.state();
+        state.paths.find(FRA, path).map_or(0, |path| path.shown(unix_now()).failures)
+    }
+
+    fn fail(measured: &Measured, server: &str, path: &str, is_live: bool) {
+        measured.attempt_failed(&Arc::new(server.to_owned()), path, "no".to_owned(), is_live);
+    }
+
+    #[test]
+    fn a_failure_counts_only_where_another_path_of_the_server_works() {
+        let measured = measured();
+        fail(&measured, FRA, "quic", false);
+        assert_eq!(failures(&measured, "quic"), 0, "the server may be away");
+        measured.attempt_succeeded("nyc", "tls");
+        assert_eq!(failures(&measured, "quic"), 0, "another server says nothing");
+        measured.attempt_succeeded(FRA, "tls");
+        assert_eq!((failures(&measured, "quic"), failures(&measured, "tls")), (1, 0));
+        fail(&measured, FRA, "quic", true);
+        assert_eq!(failures(&measured, "quic"), 2);
+
+        // A failure of an earlier round: the server was away.
+        fail(&measured, FRA, "wss", false);
+        let long_ago = Instant::now().checked_sub(PENDING).unwrap();
+        measured.state().pending[0].3 = long_ago;
+        measured.attempt_succeeded(FRA, "tls");
+        assert_eq!(failures(&measured, "wss"), 0);
+    }
+
+    #[test]
+    fn nothing_is_recorded_while_the_network_may_be_another() {
+        let measured = measured();
+        measured.state().misses = 1;
+        fail(&measured, FRA, "quic", true);
+        assert_eq!(failures(&measured, "quic"), 0);
+        assert!(!measured.knows_network());
+        measured.state().misses = 0;
+        fail(&measured, FRA, "quic", true);
+        assert_eq!(failures(&measured, "quic"), 1);
+        assert!(measured.knows_network());
     }
 }

@@ -45,7 +45,7 @@ async fn the_paths_of_a_server_are_measured_shown_and_kept() {
     assert!(paths.iter().all(|path| path.attempts > 0 && path.failures == 0), "{paths:?}");
     assert_eq!(client.status().await.sessions[0].links.len(), 1, "a probe makes no link");
     client.drain().await;
-    let kept = std::fs::read_to_string(folder.path().join("paths.json"));
+    let kept = std::fs::read_to_string(folder.path().join("paths-home.json"));
     // On a machine without a network nothing is kept.
     if client.status().await.network.is_some() {
         let kept = kept.unwrap();

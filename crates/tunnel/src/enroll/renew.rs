@@ -21,6 +21,7 @@ use crate::cli::ClientArgs;
 use crate::config_file::ConfigFile;
 use crate::instances::{reloaded as reload, tell};
 use crate::load::{self, Either};
+use crate::material::is_exposed;
 use crate::runtime::slow_runtime;
 use crate::whereabouts::control_of;
 
@@ -53,6 +54,19 @@ pub(super) fn renew(
         None => file.clone(),
     };
     place.writable()?;
+    let has_secret_elsewhere = config.as_ref().and_then(|config| config.token.as_ref());
+    if token_file.is_none()
+        && has_secret_elsewhere.is_some_and(|token| token.file.is_some())
+        && is_exposed(path, None)
+    {
+        return Err(WrongConfig::one(format!(
+            "{at} may be read by others, and the server that made the code has no `token_file` of \
+             its own, so the new token would be written into {at} (hint: chmod 600 {at}, or give \
+             this server a `token_file`); the code has not been used",
+            at = path.display()
+        ))
+        .into());
+    }
     if token_file.is_none() {
         // A key that cannot be written there is an error before the code is used.
         file.edit(&file.read()?, &[replacement(&key, NO_TOKEN)])?;
@@ -124,9 +138,10 @@ fn place_of(
         let file = config.and_then(|config| config.token.as_ref()?.file.clone());
         ("/token".to_owned(), file)
     };
-    let Some(config) = config.filter(|config| config.servers.len() > 1) else {
-        return Ok(of_top());
+    let has_own = |config: &&ClientConfig| {
+        config.servers.len() > 1 || config.servers.iter().any(|server| server.token.is_some())
     };
+    let Some(config) = config.filter(has_own) else { return Ok(of_top()) };
     let long = |url: &String| server_url(url).map_or_else(|_| url.clone(), |url| url.to_string());
     let urls: Vec<_> = code.urls.iter().map(long).collect();
     let is_of = |server: &ServerPaths| {
@@ -191,6 +206,11 @@ mod tests {
         assert!(
             key_of("tls://c:1").unwrap_err().to_string().contains("none of them is at tls://c")
         );
+        let mut alone = loaded.config.clone();
+        alone.servers.remove(0);
+        let mut code = Code::read(&of("tls://b:7000").text()).unwrap();
+        code.urls = vec!["tls://b:7000".to_owned()];
+        assert_eq!(place_of(Some(&alone), &code).unwrap().0, "/servers/0/token");
         let file = ConfigFile(path.clone());
         for (url, key, new) in [
             ("tls://b:7000", "/servers/1/token", "new-b"),

@@ -5,8 +5,9 @@ use crate::plan::{Client, Plan, text};
 use crate::section::Book;
 use crate::write::server_name;
 
-/// Makes one client of all, if each dials a server of its own as the same user. A file with
-/// visitors stays a client of its own, because a visit goes over the first server that answers.
+/// Makes one client of all, if each dials a server of its own as the same user with the same
+/// authorities and certificate, which a client has once. Where a file has visitors, each file stays
+/// a client of its own, because a visit goes over the first server that answers.
 pub(super) fn join(plan: &mut Plan, users: &[&str], book: &Book) {
     if plan.clients.len() < 2 || !plan.server.sources.is_empty() {
         return;
@@ -20,7 +21,11 @@ pub(super) fn join(plan: &mut Plan, users: &[&str], book: &Book) {
     let is_apart = |(n, place): (usize, &Option<_>)| {
         place.is_some() && !places.iter().take(n).any(|other| other == place)
     };
-    if !is_one_user || has_visitors || !places.iter().enumerate().all(is_apart) {
+    let identified = |client: &Client| (client.ca.clone(), client.identity.clone());
+    let behind = plan.clients.iter().skip(1);
+    let is_alike =
+        plan.clients.iter().zip(behind).all(|(one, next)| identified(one) == identified(next));
+    if !is_one_user || !is_alike || has_visitors || !places.iter().enumerate().all(is_apart) {
         return;
     }
     let mut all = std::mem::take(&mut plan.clients).into_iter();
@@ -62,14 +67,6 @@ fn take(first: &mut Client, next: Client, book: &Book) {
         }
     }
     first.admin = first.admin.take().or(next.admin);
-    if next.ca.is_some() && first.ca.is_some() && next.ca != first.ca {
-        differs("transport.tls.trustedCaFile");
-    }
-    first.ca = first.ca.take().or(next.ca);
-    if next.identity.is_some() && first.identity.is_some() && next.identity != first.identity {
-        differs("transport.tls.certFile");
-    }
-    first.identity = first.identity.take().or(next.identity);
     first.servers.extend(next.servers);
     first.sources.extend(next.sources);
     for service in next.services {
