@@ -127,6 +127,12 @@ impl Charge {
         }
     }
 
+    /// At the start of a process, whose first server has [`START`] to answer. A server that answers
+    /// a moment earlier does not take its place.
+    pub(super) fn of_start(now: Instant, first: u64) -> Self {
+        Self { why: Why::First, ..Self::new(now, Some(first)) }
+    }
+
     /// Why the server in charge is in charge.
     pub(super) const fn why(&self) -> Why {
         self.why
@@ -315,6 +321,21 @@ mod tests {
         assert_eq!(decide(70_000, false, true), Decision { charge: Some(2), again: None });
         assert_eq!(decide(71_000, true, true).again, Some(at(t0, 101_000)));
         assert_eq!(decide(101_000, true, true).charge, Some(1), "30 s without a break");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_second_server_that_answers_a_moment_earlier_at_the_start_stands_by() {
+        let t0 = Instant::now();
+        let mut charge = Charge::of_start(t0, 1);
+        let all = [seen(1, false, 1), seen(2, true, 1)];
+        let said = charge.decide(t0, &all, Policy::Failover);
+        assert_eq!((said.charge, said.again), (Some(1), Some(at(t0, 2_000))));
+        let all = [seen(1, true, 1), seen(2, true, 1)];
+        assert_eq!(charge.decide(at(t0, 2), &all, Policy::Failover).charge, Some(1));
+        assert_eq!(charge.why(), Why::First);
+        let mut charge = Charge::of_start(t0, 1);
+        let all = [seen(1, false, 1), seen(2, true, 1)];
+        assert_eq!(charge.decide(at(t0, 2_000), &all, Policy::Failover).charge, Some(2));
     }
 
     #[tokio::test(start_paused = true)]

@@ -43,7 +43,11 @@ pub(super) async fn stand(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
     // A process that replaces another knows the server that was in charge.
     let all = shared.uplinks.all();
     let former = all.iter().find(|uplink| shared.continues && uplink.is_in_charge());
-    let mut charge = Charge::new(Instant::now(), former.map(|uplink| uplink.id));
+    let first = all.first().filter(|_| shared.config.load().policy == Policy::Failover);
+    let mut charge = match (former, first) {
+        (None, Some(first)) => Charge::of_start(Instant::now(), first.id),
+        (former, _) => Charge::new(Instant::now(), former.map(|uplink| uplink.id)),
+    };
     drop(all);
     while !shared.is_leaving() {
         let stirred = shared.uplinks.stirred.notified();

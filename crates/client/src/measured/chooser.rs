@@ -287,8 +287,8 @@ impl Chooser {
         self.returns = works && self.chosen == Some(path);
     }
 
-    /// Records that a probe could not begin, because the link dialled another path. The first choice
-    /// tries the path again.
+    /// Records that a probe could not begin, because the link dialled another path. The first
+    /// choice tries the path again.
     pub(super) fn probe_was_put_off(&mut self, path: usize, now: Instant) {
         if self.first.is_some() {
             self.probing = None;
