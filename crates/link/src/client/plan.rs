@@ -53,8 +53,8 @@ pub struct Client {
 }
 
 /// Chooses among the paths of a client by what was measured of them. The link tries the paths in
-/// this order, returns to no path by itself, and starts no trial of a path: whoever chooses moves
-/// the link ([`Link::move_to`]).
+/// this order, returns to no path by itself, and starts no trial of a path: the owner of the choice
+/// moves the link ([`Link::move_to`]).
 pub trait PathChoice: fmt::Debug {
     /// The indexes of the paths, the best path first. Paths that are missing come last.
     fn order(&self) -> Vec<usize>;

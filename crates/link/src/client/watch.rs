@@ -406,7 +406,7 @@ impl Watch {
     /// Starts a trial of a faster path, because the active carrier has a low rate.
     fn try_quicker(&mut self, low_rate: LowRate) {
         let count = self.keeper.client.paths.len();
-        // Whoever chooses the paths tries them as well.
+        // The choice by measurement has trials of its own.
         if !self.trials.is_empty() || self.keeper.client.choice.is_some() {
             return;
         }

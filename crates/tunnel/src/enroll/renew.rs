@@ -54,11 +54,10 @@ pub(super) fn renew(
         None => file.clone(),
     };
     place.writable()?;
-    let has_secret_elsewhere = config.as_ref().and_then(|config| config.token.as_ref());
-    if token_file.is_none()
-        && has_secret_elsewhere.is_some_and(|token| token.file.is_some())
-        && is_exposed(path, None)
-    {
+    // A file without a secret may be open to others, and the token would be its first secret.
+    let token_of_top = config.as_ref().and_then(|config| config.token.as_ref());
+    let is_in_file = token_of_top.is_some_and(|token| token.file.is_some());
+    if token_file.is_none() && is_in_file && is_exposed(path, None) {
         return Err(WrongConfig::one(format!(
             "{at} may be read by others, and the server that made the code has no `token_file` of \
              its own, so the new token would be written into {at} (hint: chmod 600 {at}, or give \

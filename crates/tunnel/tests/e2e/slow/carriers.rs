@@ -59,7 +59,7 @@ fn paths(origin: &Origin, schemes: &[Scheme], links: usize) -> (Running, Vec<(Wi
     (running, wires)
 }
 
-/// Visitors send and check bytes until the end is said; each stream ends with a FIN both ways.
+/// Visitors send and check bytes until `is_over` is set; each stream ends with a FIN both ways.
 fn visit(port: u16, is_over: &AtomicBool, streams: &AtomicU64) {
     while !is_over.load(Ordering::Relaxed) {
         let near = connect(port);
