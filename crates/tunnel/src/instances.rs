@@ -13,7 +13,7 @@ use ops::command::{
 use ops::events::Heard;
 use ops::state::Places;
 use ops::status::{
-    Rates, Status, Streams, duration, render, render_left, render_streams, render_why,
+    Rates, Status, Streams, Supervised, duration, render, render_left, render_streams, render_why,
 };
 use ops::term::{self, Screen, Waiting};
 use ops::{Reconnected, Reloaded, Role};
@@ -257,9 +257,20 @@ fn supervisor_of_all(live: &[PathBuf]) -> Option<Instance> {
     let (supervisors, others): (Vec<_>, Vec<_>) = live.iter().partition(|path| is_supervisor(path));
     let [only] = supervisors[..] else { return None };
     let status = control::ask(&Instance::connect(only).ok()?, ReadStatus {}).ok()?;
-    let own: Vec<_> = status.daemons.iter().filter_map(|one| one.control.as_deref()).collect();
-    let is_own = |path: &&PathBuf| own.iter().any(|own| Path::new(own) == path.as_path());
-    if others.iter().all(is_own) { Instance::connect(only).ok() } else { None }
+    let all_own = others.into_iter().all(|path| is_of(&status.daemons, path));
+    if all_own { Instance::connect(only).ok() } else { None }
+}
+
+/// Whether a socket belongs to a daemon of the supervisor. A daemon has its socket before it
+/// reports the path to its supervisor, so its process id decides then. A daemon that has ended since
+/// the search does not count.
+fn is_of(daemons: &[Supervised], path: &Path) -> bool {
+    if daemons.iter().filter_map(|one| one.control.as_ref()).any(|own| Path::new(own) == path) {
+        return true;
+    }
+    let Ok(unknown) = Instance::connect(path) else { return true };
+    let status = control::ask(&unknown, ReadStatus {});
+    status.is_ok_and(|status| daemons.iter().any(|one| one.pid == Some(status.pid)))
 }
 
 /// The live supervisors with their status.
@@ -395,9 +406,47 @@ fn one_of(found: &Found, searched: &[PathBuf]) -> anyhow::Result<Instance> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixListener;
+    use std::thread;
 
     use super::*;
+
+    /// A control socket whose daemon answers each question with this status.
+    fn daemon(path: &Path, status: Status) {
+        let socket = UnixListener::bind(path).unwrap();
+        let answer = format!("{}\n", serde_json::json!({ "status": status }));
+        thread::spawn(move || {
+            for stream in socket.incoming().map_while(Result::ok) {
+                let mut question = String::new();
+                // A search that looks whether the socket is live asks nothing.
+                if BufReader::new(&stream).read_line(&mut question).is_ok_and(|read| read > 0) {
+                    let _ = (&stream).write_all(answer.as_bytes());
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn a_daemon_whose_socket_its_supervisor_does_not_know_yet_is_its_own_by_its_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let live = |names: &[&str]| names.iter().map(|name| at(name)).collect::<Vec<_>>();
+        let process = |pid| Status { pid, ..Status::default() };
+        let known = |name: &str| Some(at(name).display().to_string());
+        let daemons = vec![
+            Supervised { pid: Some(7), control: known("proxy.sock"), ..Supervised::default() },
+            Supervised { pid: Some(8), ..Supervised::default() },
+        ];
+        daemon(&at("run.sock"), Status { daemons, ..Status::default() });
+        daemon(&at("proxy.sock"), process(7));
+        daemon(&at("proxy.8.sock"), process(8));
+        assert!(supervisor_of_all(&live(&["proxy.8.sock", "proxy.sock", "run.sock"])).is_some());
+        // The daemon of this socket has ended since the search.
+        assert!(supervisor_of_all(&live(&["proxy.6.sock", "run.sock"])).is_some());
+        daemon(&at("client.sock"), process(9));
+        assert!(supervisor_of_all(&live(&["client.sock", "proxy.sock", "run.sock"])).is_none());
+    }
 
     #[test]
     fn a_command_for_one_role_finds_it_beside_the_other() {
