@@ -10,7 +10,7 @@ use net::gateway::Gateway;
 use ops::status::PathFigures;
 use serde::{Deserialize, Serialize};
 
-use super::figures::{DOWN, Figures, UP};
+use super::figures::{DOWN, Figures, UP, keeps_window};
 
 /// The largest number of remembered networks. A year of travel has fewer.
 const NETWORKS: usize = 32;
@@ -286,6 +286,7 @@ impl PathMemory {
             rtt: self.rtt.map(|rtt| (Duration::from_micros(rtt.value), age(rtt.at))),
             goodput,
             fails: self.failing.as_ref().is_some_and(recent),
+            keeps_window: keeps_window(&self.path),
         }
     }
 

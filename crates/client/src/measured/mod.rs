@@ -4,7 +4,7 @@
 //! ```text
 //!   figures.rs   the comparison of paths; pure
 //!   memory.rs    the figures by network, bounded; pure
-//!   chooser.rs   which path the links use, and which path is measured next; pure
+//!   chooser/     which path the links use, and which path is measured next; pure
 //!   file.rs      the memory in the state directory
 //!   sample.rs    what the workers count of the links
 //!   follow.rs    the task that measures, asks the chooser, and moves links
@@ -173,7 +173,11 @@ impl Measured {
     fn figures(&self, server: &str, paths: &[String]) -> Vec<Figures> {
         let (state, now) = (self.state(), unix_now());
         let of = |path: &String| state.paths.find(server, path).map(|path| path.figures(now));
-        paths.iter().map(|path| of(path).unwrap_or_default()).collect()
+        let unknown = |path: &String| Figures {
+            keeps_window: figures::keeps_window(path),
+            ..Figures::default()
+        };
+        paths.iter().map(|path| of(path).unwrap_or_else(|| unknown(path))).collect()
     }
 
     /// The order in which the first carriers try the paths.

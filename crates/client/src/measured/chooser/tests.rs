@@ -1,5 +1,6 @@
 //! The chooser over emulated paths, in virtual time.
 
+use super::trials::IN_VAIN;
 use super::*;
 
 const MB: u64 = 1_000_000;
@@ -179,6 +180,30 @@ async fn where_all_paths_carry_as_much_the_links_go_home_and_stay() {
     assert!(world.why().starts_with("no other path was faster"), "{}", world.why());
     world.run(4000);
     assert_eq!(world.moves(), [1, 2, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_paths_that_carry_as_much_the_path_that_keeps_its_speed_over_a_pause_is_taken() {
+    // The last path is too far, and the third path comes behind the second path in the file.
+    let lines =
+        [(60, 100), (60, 93), (60, 90), (90, 93)].map(|(millis, rate)| line(millis, rate * MB));
+    let figures = [false, true, true, true]
+        .map(|keeps_window| Figures { keeps_window, ..Figures::default() });
+    let mut world = TestNetwork::knowing(&lines, figures.to_vec());
+    world.wants = 1000 * MB;
+    world.run(15);
+    assert_eq!(world.moves(), [1, 2, 3, 1]);
+    assert_eq!(
+        world.why(),
+        "it keeps its speed over a pause and is about as fast: it carried 744.0 Mbit/s, path 0 carried \
+         800.0 Mbit/s"
+    );
+    world.run(4000);
+    assert_eq!(world.moves(), [1, 2, 3, 1]);
+    let mut again = TestNetwork::knowing(&lines, world.figures.clone());
+    assert_eq!(again.active, 1, "the memory has it first");
+    again.run(4000);
+    assert!(again.moves().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,12 +7,26 @@
 //!   idle ── a path is nearer by 25 % and 10 ms for NEARER_FOR, at most once in PAUSE ──> that path
 //!   another path than the chosen one, after a loss ── a probe in RETURN succeeds ──> back
 //! ```
+//!
+//! ```text
+//!   mod.rs      the first choice, the return after a loss, and a path that is nearer
+//!   trials.rs   trials of paths during a transfer
+//!   reason.rs   why a path is the chosen path
+//! ```
+
+mod reason;
+mod trials;
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::figures::{DOWN, EQUAL, FASTER, Figures, UP, is_more, order};
+pub(super) use reason::ChoiceReason;
+use reason::why;
+use trials::Series;
+pub(super) use trials::TrialRate;
+
+use super::figures::{DOWN, EQUAL, FASTER, Figures, UP, order};
 
 /// The longest time for the first choice on a network by round trips.
 const FIRST: Duration = Duration::from_secs(8);
@@ -28,28 +42,6 @@ pub(super) const BUSY: u64 = 8 << 10;
 /// the queue: 1 Mbit/s.
 pub(super) const LOADED: u64 = 128 << 10;
 
-/// The factor by which a transfer must be faster than a trial that found two equal rates, before
-/// the path is tried again: the rate was that of the transfer, and not of the paths.
-const CLEARER: u64 = 4;
-
-/// The time for which a link must be busy before other paths are tried. A page is over by then.
-const BUSY_FOR: Duration = Duration::from_millis(1500);
-
-/// The longest trial of a path, and the time after which a trial ends whose rate grows no more.
-const TRIAL: Duration = Duration::from_secs(3);
-const SETTLED: Duration = Duration::from_millis(1500);
-
-/// The time in which a link has to be on the path of a trial.
-const ARRIVES: Duration = Duration::from_secs(3);
-
-/// The largest number of paths that are tried one after the other, and of trials of a path in which
-/// the transfer ended too early.
-const AT_ONCE: usize = 3;
-const IN_VAIN: u32 = 3;
-
-/// The pause between two series of trials while paths are left that were not tried.
-const NEXT_TRIALS: Duration = Duration::from_secs(60);
-
 /// The time for which a path must be nearer.
 const NEARER_FOR: Duration = Duration::from_secs(60);
 
@@ -60,21 +52,11 @@ const CONFIRM: Duration = Duration::from_secs(20);
 /// a path that is not in use.
 const PAUSE: Duration = Duration::from_secs(600);
 
-/// The largest number of doublings of a pause between trials that found no faster path.
-const DOUBLED: u32 = 5;
-
 /// How often the chosen path is probed while another path carries the links.
 const RETURN: Duration = Duration::from_secs(60);
 
 /// The pause between two attempts to bring links on several paths together.
 const TOGETHER: Duration = Duration::from_secs(10);
-
-/// The age at which a rate is measured again.
-const OLD_RATE: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The rate in bytes per second below which a path counts as policed if another path is faster by a
-/// half (`link::strain`).
-const LITTLE: u64 = 2_000_000;
 
 /// The paths of the links at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,59 +88,6 @@ pub(super) enum NextStep {
     Probe(usize),
     /// Move all links to this path, and call [`Chooser::moved`].
     Move(usize),
-}
-
-/// The result of a trial.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TrialRate {
-    pub(super) path: usize,
-    pub(super) direction: usize,
-    pub(super) rate: u64,
-    pub(super) policed: bool,
-}
-
-/// ChoiceReason a path is the chosen one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum ChoiceReason {
-    /// Nothing was known of the paths: the first one that answered.
-    #[default]
-    First,
-    /// What was remembered of this network put it first.
-    Remembered,
-    /// Its round trip is less.
-    Nearer { own: Duration, other: (usize, Duration) },
-    /// It carried the most in trials.
-    Faster { own: u64, other: (usize, u64) },
-    /// No other path carried more in trials.
-    NoFaster { own: u64, other: (usize, u64) },
-    /// `tunnel move` named it.
-    Commanded,
-}
-
-/// A series of trials.
-#[derive(Debug)]
-struct Series {
-    direction: usize,
-    /// The path before the trials.
-    home: usize,
-    /// The rates of the paths that were tried; the first is that of `home`.
-    rates: Vec<(usize, u64)>,
-    trial: PathTrial,
-}
-
-/// The trial of one path.
-#[derive(Debug)]
-struct PathTrial {
-    path: usize,
-    /// When the links were told to move.
-    begun: Instant,
-    /// Since when the links are on the path.
-    arrived: Option<Instant>,
-    best: u64,
-    /// The rate of the last look.
-    last: u64,
-    /// The number of looks in which the rate did not grow.
-    calm: u32,
 }
 
 /// A busy period of the links.
@@ -213,11 +142,10 @@ pub(super) struct Chooser {
 impl Chooser {
     /// A chooser for a network of which these figures are remembered.
     pub(super) fn new(paths: &[Figures]) -> Self {
-        let is_known = |path: &Figures| *path != Figures::default();
         Self {
             chosen: None,
             why: ChoiceReason::First,
-            remembers: paths.iter().any(is_known),
+            remembers: paths.iter().any(|path| path.is_known() || path.fails),
             first: None,
             asked: Vec::new(),
             probing: None,
@@ -247,11 +175,6 @@ impl Chooser {
     /// Whether rates are needed twice a second.
     pub(super) const fn is_looking_closely(&self) -> bool {
         self.series.is_some() || self.busy.is_some() || self.first.is_some()
-    }
-
-    /// The path that a trial is measuring.
-    pub(super) fn trial(&self) -> Option<usize> {
-        self.series.as_ref().map(|series| series.trial.path)
     }
 
     /// The order in which a new carrier tries the paths.
@@ -295,18 +218,6 @@ impl Chooser {
             self.asked.retain(|asked| *asked != path);
         } else {
             self.probed(path, false, now);
-        }
-    }
-
-    /// Records the end of a move.
-    pub(super) fn moved(&mut self, path: usize, works: bool) {
-        self.moving = None;
-        if let Some(series) = self.series.as_mut().filter(|series| series.trial.path == path)
-            && !works
-            && series.trial.arrived.is_none()
-        {
-            // The next step ends this trial.
-            series.trial.begun -= ARRIVES;
         }
     }
 
@@ -443,137 +354,6 @@ impl Chooser {
         self.begin_move(best)
     }
 
-    /// Begins a series of trials during a transfer.
-    fn begin_series(&mut self, active: usize, seen: &SeenLinks<'_>) -> Option<NextStep> {
-        let busy = self.busy?;
-        let is_early = self.next_series.is_some_and(|at| seen.now < at);
-        if seen.now - busy.since < BUSY_FOR || is_early {
-            return None;
-        }
-        let path = self.next_trial((active, busy.direction), busy.best, seen, &[])?;
-        self.series = Some(Series {
-            direction: busy.direction,
-            home: active,
-            rates: vec![(active, busy.best)],
-            trial: PathTrial::new(path, seen.now),
-        });
-        self.begin_move(path)
-    }
-
-    /// The path to try next: one of which no rate is known, or one that is remembered as faster.
-    fn next_trial(
-        &self,
-        (home, direction): (usize, usize),
-        rate: u64,
-        seen: &SeenLinks<'_>,
-        tried: &[(usize, u64)],
-    ) -> Option<usize> {
-        let may_repeat = self.next_repeat.is_none_or(|at| seen.now >= at);
-        let is_candidate = |nth: &usize| {
-            let Some(path) = seen.paths.get(*nth) else { return false };
-            let equal_at = self.equal_at.get(*nth).copied().flatten();
-            let is_clearer = equal_at.is_some_and(|equal| rate / CLEARER >= equal);
-            let is_tired = self.interrupted.get(*nth).is_none_or(|count| *count >= IN_VAIN);
-            let is_over = *nth == home || tried.iter().any(|(of, _)| of == nth);
-            let known = path.goodput.get(direction).copied().flatten();
-            let is_due = match known {
-                Some((_, age)) if age >= OLD_RATE => !is_tired,
-                Some((known, _)) => is_clearer || may_repeat && is_more(known, rate, FASTER),
-                None => !is_tired,
-            };
-            !is_over && !path.fails && is_due
-        };
-        order(seen.paths).into_iter().find(is_candidate)
-    }
-
-    /// Goes on with a series of trials.
-    fn go_on(&mut self, seen: &SeenLinks<'_>) -> Option<NextStep> {
-        let mut series = self.series.take()?;
-        let trial = &mut series.trial;
-        if seen.active != Active::One(trial.path) {
-            if trial.arrived.is_none() && seen.now - trial.begun < ARRIVES {
-                self.series = Some(series);
-                return None;
-            }
-            // The links did not come, or have lost the path.
-            let path = trial.path;
-            series.rates.push((path, 0));
-            return self.next_of(series, seen);
-        }
-        let arrived = *trial.arrived.get_or_insert(seen.now);
-        if let Some(rates) = seen.rates {
-            let rate = rates[series.direction];
-            let grows = is_more(rate, trial.best, 10);
-            trial.calm = if grows { 0 } else { trial.calm + 1 };
-            trial.best = trial.best.max(rate);
-            trial.last = rate;
-        }
-        let age = seen.now - arrived;
-        if age < TRIAL && (age < SETTLED || trial.calm < 2) {
-            self.series = Some(series);
-            return None;
-        }
-        let (path, best) = (trial.path, trial.best);
-        let (_, most) = fastest(&series.rates);
-        if best < BUSY || trial.last < best / 4 && best <= most {
-            // The transfer is over.
-            if let Some(count) = self.interrupted.get_mut(path) {
-                *count += 1;
-            }
-            return self.end(series, seen);
-        }
-        series.rates.push((path, best));
-        self.next_of(series, seen)
-    }
-
-    /// Tries the next path of a series, or ends the series.
-    fn next_of(&mut self, mut series: Series, seen: &SeenLinks<'_>) -> Option<NextStep> {
-        let (_, most) = fastest(&series.rates);
-        let next = (series.rates.len() <= AT_ONCE)
-            .then(|| self.next_trial((series.home, series.direction), most, seen, &series.rates));
-        let Some(next) = next.flatten() else { return self.end(series, seen) };
-        series.trial = PathTrial::new(next, seen.now);
-        self.series = Some(series);
-        self.begin_move(next)
-    }
-
-    /// Ends a series: the fastest path is chosen.
-    fn end(&mut self, series: Series, seen: &SeenLinks<'_>) -> Option<NextStep> {
-        let Series { direction, home, rates, .. } = series;
-        let own = rates.first().map_or(0, |(_, rate)| *rate);
-        let (best, most) = fastest(&rates);
-        let percent = if self.has_tried { FASTER } else { EQUAL };
-        let chosen = if is_more(most, own, percent) { best } else { home };
-        let others = rates.iter().filter(|(path, _)| *path != chosen);
-        let other = others.copied().max_by_key(|(_, rate)| *rate);
-        let was_measured = rates.len() > 1;
-        for (path, rate) in rates.into_iter().filter(|(_, rate)| *rate > 0) {
-            let is_equal = !is_more(most, rate, FASTER);
-            if let Some(equal_at) = self.equal_at.get_mut(path) {
-                *equal_at = is_equal.then_some(rate);
-            }
-            let policed = rate < LITTLE && is_more(most, rate, 50);
-            self.verdicts.push(TrialRate { path, direction, rate, policed });
-        }
-        self.has_tried |= was_measured;
-        if chosen == home {
-            self.vain += 1;
-            if let Some(other) = other {
-                self.take(home, ChoiceReason::NoFaster { own, other });
-            }
-        } else {
-            self.vain = 0;
-            self.moved = Some(seen.now);
-            if let Some(other) = other {
-                self.take(chosen, ChoiceReason::Faster { own: most, other });
-            }
-        }
-        let doubled = PAUSE * 2u32.pow(self.vain.saturating_sub(1).min(DOUBLED));
-        (self.next_series, self.next_repeat) =
-            (Some(seen.now + NEXT_TRIALS), Some(seen.now + doubled));
-        (seen.active != Active::One(chosen)).then(|| self.begin_move(chosen)).flatten()
-    }
-
     /// Probes the paths that are not in use, and moves to a path that stays nearer.
     fn look_around(&mut self, active: usize, seen: &SeenLinks<'_>) -> Option<NextStep> {
         let own = seen.paths.get(active)?;
@@ -620,60 +400,5 @@ impl Chooser {
     }
 }
 
-impl PathTrial {
-    const fn new(path: usize, now: Instant) -> Self {
-        Self { path, begun: now, arrived: None, best: 0, last: 0, calm: 0 }
-    }
-}
-
-/// The first of the fastest paths.
-fn fastest(rates: &[(usize, u64)]) -> (usize, u64) {
-    let faster =
-        |known: (usize, u64), one: &(usize, u64)| if one.1 > known.1 { *one } else { known };
-    rates.iter().fold(rates.first().copied().unwrap_or_default(), faster)
-}
-
-/// ChoiceReason the path `own` is chosen in the place of `other`.
-fn why(paths: &[Figures], own: usize, other: usize) -> Option<ChoiceReason> {
-    let (one, two) = (paths.get(own)?, paths.get(other)?);
-    let faster = [UP, DOWN].into_iter().find_map(|direction| {
-        let ((own, _), (rate, _)) = (one.goodput[direction]?, two.goodput[direction]?);
-        is_more(own, rate, EQUAL).then_some(ChoiceReason::Faster { own, other: (other, rate) })
-    });
-    faster.or_else(|| {
-        let ((own, _), (rtt, _)) = (one.rtt?, two.rtt?);
-        Some(ChoiceReason::Nearer { own, other: (other, rtt) })
-    })
-}
-
-impl ChoiceReason {
-    /// The reason as a sentence about the chosen path. `name` gives the names of the others.
-    pub(super) fn text(self, name: impl Fn(usize) -> String) -> String {
-        let millis = |time: Duration| time.as_secs_f64() * 1_000.0;
-        let rate = |bytes: u64| format!("{:.1} Mbit/s", bytes as f64 * 8.0 / 1e6);
-        match self {
-            Self::First => "it is the first path that answered".to_owned(),
-            Self::Remembered => "the figures of this network put it first".to_owned(),
-            Self::Commanded => "`tunnel move` named it".to_owned(),
-            Self::Nearer { own, other: (other, rtt) } => format!(
-                "its round trip takes {:.1} ms, that of {} {:.1} ms",
-                millis(own),
-                name(other),
-                millis(rtt)
-            ),
-            Self::Faster { own, other: (other, than) } => {
-                format!("it carried {}, {} carried {}", rate(own), name(other), rate(than))
-            }
-            Self::NoFaster { own, other: (other, than) } => format!(
-                "no other path was faster: it carried {}, {} carried {}",
-                rate(own),
-                name(other),
-                rate(than)
-            ),
-        }
-    }
-}
-
 #[cfg(test)]
-#[path = "chooser_tests.rs"]
 mod tests;
