@@ -23,11 +23,13 @@ use proto::greeting::Features;
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{StreamLane, open_duplex};
 use tokio::sync::oneshot;
+use tokio::task::spawn_local;
+use tokio::time::{Instant, sleep};
 use transport::{
     Carrier, CarrierError, Dialer, Dialled, EarlyDataFn, Lane as _, LocalFuture, PathDialer,
 };
 
-use super::detours::{Circle, ServerPair};
+use super::detours::{Begun, Circle, DetourStream, SILENCE, ServerPair};
 use super::shared::ClientShared;
 use super::uplink::Uplink;
 
@@ -52,6 +54,17 @@ pub(super) async fn leave(handles: &[Handle]) {
         // A worker that has stopped has no links.
         let _ = handle.call(leave).await;
     }
+}
+
+/// Records that a link is silent or has no carrier: the detours inside it end unless the link
+/// answers soon. To be called on a worker.
+pub(super) fn link_is_silent(shared: &ClientShared, link: u64) {
+    let detours = Arc::clone(&shared.uplinks.detours);
+    let Some(since) = detours.fell_silent(link, Instant::now()) else { return };
+    drop(spawn_local(async move {
+        sleep(SILENCE).await;
+        detours.leave_silent(link, since);
+    }));
 }
 
 /// The path of a link to the server of `uplink`, by a connection of its own or by a detour.
@@ -99,8 +112,8 @@ impl PathDialer for Through {
     }
 }
 
-/// A stream that becomes a carrier, and the reason of its reset.
-type OpenedStream = (StreamLane, oneshot::Receiver<Option<ResetCode>>);
+/// A stream that becomes a carrier, the reason of its reset, and the serial number of its link.
+type OpenedStream = (StreamLane, oneshot::Receiver<Option<ResetCode>>, u64);
 
 impl Through {
     async fn carrier(self) -> Result<Carrier, CarrierError> {
@@ -110,18 +123,12 @@ impl Through {
         let other = other.ok_or_else(|| {
             not_connected(format!("server {via} is not in the configuration any more"))
         })?;
-        let detours = &self.shared.uplinks.detours;
-        let pair = ServerPair { to: self.to, through: other.id };
-        let begun = detours.begin(pair).map_err(|circle| {
-            not_connected(match circle {
-                Circle::IsReached => format!("server {via} is reached through another server now"),
-                Circle::Carries => format!(
-                    "this server leads to another server now, so it is not reached through server \
-                     {via}"
-                ),
-            })
-        })?;
-        let (lane, reset) = self.stream(other).await?;
+        // A detour that waits for a link to the other server is in nobody's way.
+        let at = other.live_worker(self.worker.index, PATIENCE).await;
+        let at = at.ok_or_else(|| self.no_link())?;
+        let begun = self.begin(other).await?;
+        let (lane, reset, link) = self.stream(other, at).await?;
+        begun.opened(DetourStream { link, breaker: lane.breaker() });
         let mut lane = lane.accompanied(Box::new(begun));
         if let Err(error) = connected(&mut lane).await {
             return Err(self.failed(error.into(), reset).await);
@@ -139,21 +146,37 @@ impl Through {
         }
     }
 
-    /// Opens a stream over a link of any worker to the other server. Waits for a link.
-    async fn stream(&self, other: &Uplink) -> Result<OpenedStream, CarrierError> {
-        let session = other.session();
-        if let Some(opened) = open(&self.worker, &session, &self.via, &self.target) {
-            return opened;
-        }
-        let none =
-            || not_connected(format!("this client has no connection to server {}", self.via));
-        let at = other.live_worker(self.worker.index, PATIENCE).await;
-        let handle = at.and_then(|at| self.worker.peers.get(at)).cloned().ok_or_else(none)?;
+    async fn begin(&self, other: &Uplink) -> Result<Begun, CarrierError> {
+        let via = &self.via;
+        let begun =
+            self.shared.uplinks.detours.begin(ServerPair { to: self.to, through: other.id });
+        begun.await.map_err(|circle| {
+            not_connected(match circle {
+                Circle::IsReached => format!("server {via} is reached through another server now"),
+                Circle::Carries => format!(
+                    "this server leads to another server now, so it is not reached through server \
+                     {via}"
+                ),
+            })
+        })
+    }
+
+    fn no_link(&self) -> CarrierError {
+        not_connected(format!("this client has no connection to server {}", self.via))
+    }
+
+    /// Opens a stream over a link of the worker `at` to the other server.
+    async fn stream(&self, other: &Uplink, at: usize) -> Result<OpenedStream, CarrierError> {
         // A reload may have replaced the session meanwhile.
         let session = other.session();
+        if at == self.worker.index {
+            let opened = open(&self.worker, &session, &self.via, &self.target);
+            return opened.ok_or_else(|| self.no_link())?;
+        }
+        let handle = self.worker.peers.get(at).cloned().ok_or_else(|| self.no_link())?;
         let (via, target) = (Arc::clone(&self.via), self.target.clone());
         let opened = handle.call(move |worker| open(worker, &session, &via, &target)).await;
-        opened.ok().flatten().ok_or_else(none)?
+        opened.ok().flatten().ok_or_else(|| self.no_link())?
     }
 
     /// The error of a carrier whose stream may have been reset.
@@ -184,8 +207,9 @@ fn open(
     }
     let target = Target::Detour(target.to_owned());
     let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
-    let stream = open_duplex(&link, open, &Rc::default(), None);
-    Some(stream.map(StreamLane::watched).map_err(|why| io::Error::other(why).into()))
+    let stream = open_duplex(&link, open, &Rc::default(), None).map(StreamLane::watched);
+    let opened = stream.map(|(lane, reset)| (lane, reset, link.serial()));
+    Some(opened.map_err(|why| io::Error::other(why).into()))
 }
 
 /// Waits until the other server has connected to the server, which it reports by a byte 0.

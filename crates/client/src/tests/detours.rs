@@ -1,0 +1,151 @@
+//! A client whose two servers have paths through each other.
+
+use testkit::wire::{Entry, Wire};
+
+use super::*;
+
+/// The servers `fra` and `nyc`, each with a wire between the client and its first listener.
+struct Stage {
+    servers: [Server; 2],
+    /// The ports of the listeners, two of each server.
+    ports: [[u16; 2]; 2],
+    direct: [Wire; 2],
+    /// The public port of the service at `fra`.
+    public: SocketAddr,
+    origin: Origin,
+}
+
+const NAMES: [&str; 2] = ["fra", "nyc"];
+
+/// The right of the client at both servers to go to any port of this machine.
+const RIGHT: &str = "via: ['127.0.0.1:1-65535']";
+
+impl Stage {
+    /// Starts the servers. `right` and `features` are those of `nyc`.
+    async fn start(right: &str, features: Features) -> Self {
+        let (public, origin) = (free_port(), Origin::echo().unwrap());
+        let mut servers = Vec::new();
+        for (right, features) in [(RIGHT, Features::OURS), (right, features)] {
+            let text = format!(
+                "listen: [tcp://127.0.0.1:0, tcp://127.0.0.1:0]\nworkers: 1\npublic_bind: \
+                 127.0.0.1\nclients:\n  - {{ name: home, token: {TOKEN}, allow: {{ tcp: [{}], \
+                 {right} }} }}\n",
+                public.port()
+            );
+            let text = Text { name: "server.yaml", text: &text };
+            let config =
+                loaded(config::load_server(Some(text), &ServerFlags::default(), &sources()));
+            let link = memory::link_config(&config.common);
+            servers.push(
+                Server::start_with(config, None, (link, features), None, None).await.unwrap(),
+            );
+        }
+        let port = |url: &String| url.rsplit(':').next().unwrap().parse::<u16>().unwrap();
+        let ports: Vec<[u16; 2]> = servers
+            .iter()
+            .map(|server| [0, 1].map(|nth: usize| port(&server.listen()[nth])))
+            .collect();
+        let ports: [_; 2] = ports.try_into().unwrap();
+        let direct = ports.map(|[first, _]| Wire::to(first));
+        Self { servers: servers.try_into().unwrap(), ports, direct, public, origin }
+    }
+
+    /// The direct path to a server.
+    fn direct(&self, server: usize) -> String {
+        format!("tcp://127.0.0.1:{}", self.direct[server].port())
+    }
+
+    /// The path to a server through the other server.
+    fn through(&self, server: usize) -> String {
+        let (port, via) = (self.ports[server][0], NAMES[1 - server]);
+        format!("{{ url: 'tcp://127.0.0.1:{port}', via: {via} }}")
+    }
+
+    /// The configuration of a client with these paths to `fra` and to `nyc`, and these lines.
+    fn config(&self, paths: [&[String]; 2], more: &str) -> ClientConfig {
+        let mut text = String::from("servers:\n");
+        for (name, paths) in NAMES.iter().zip(paths).filter(|(_, paths)| !paths.is_empty()) {
+            text.push_str(&format!("  - {{ name: {name}, paths: [{}] }}\n", paths.join(", ")));
+        }
+        text.push_str(&format!(
+            "name: home\ntoken: {TOKEN}\nworkers: 1\nconnections: 1\nretry: {{ min: 5ms, max: 50ms \
+             }}\n{more}services:\n  - {{ name: echo, target: 'tcp://{}', public: 'tcp://:{}', \
+             servers: fra }}\n",
+            self.origin.address(),
+            self.public.port()
+        ));
+        let text = Text { name: "client.yaml", text: &text };
+        loaded(config::load_client(Some(text), &ClientFlags::default(), &sources()))
+    }
+
+    /// Breaks the direct path to a server: its connections are reset, and so are new ones.
+    fn cut(&self, server: usize) {
+        self.direct[server].entry(Entry::Refused);
+        self.direct[server].kill();
+    }
+
+    async fn stop(self, client: Client) {
+        client.close().await;
+        for server in self.servers {
+            server.close().await;
+        }
+    }
+}
+
+/// The carriers to a server: the other server on the way, and whether the carrier is a standby.
+async fn carriers(client: &Client, server: usize) -> Vec<(Option<String>, bool)> {
+    let sessions = client.status().await.sessions;
+    let own = sessions.into_iter().filter(|session| session.peer == NAMES[server]);
+    let carriers = own.flat_map(|session| session.links).flat_map(|link| link.carriers);
+    carriers.map(|carrier| (carrier.via.map(Into::into), carrier.standby)).collect()
+}
+
+/// Waits until the carriers to a server are so.
+async fn wait_carriers(
+    client: &Client,
+    server: usize,
+    limit: Duration,
+    is_so: impl Fn(&[(Option<String>, bool)]) -> bool,
+) {
+    let poll = async {
+        while !is_so(&carriers(client, server).await) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let found = timeout(limit, poll).await;
+    assert!(found.is_ok(), "{}: {:?}", NAMES[server], client.status().await.sessions);
+}
+
+fn has_detour(carriers: &[(Option<String>, bool)]) -> bool {
+    carriers.iter().any(|(via, _)| via.is_some())
+}
+
+#[tokio::test]
+async fn a_link_takes_its_detour_when_its_own_loss_has_cut_the_idle_detour_off() {
+    let stage = Stage::start(RIGHT, Features::OURS).await;
+    let paths = [0, 1].map(|server| [stage.direct(server), stage.through(server)]);
+    let config = stage.config([&paths[0], &paths[1]], "spread: backup\n");
+    let client = Client::start(config).await.unwrap();
+    let standby = async {
+        loop {
+            for server in [0, 1] {
+                if has_detour(&carriers(&client, server).await) {
+                    return server;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    // The servers have paths through each other, and the first standby excludes the other.
+    let server = timeout(SOON, standby).await.unwrap();
+    let other = 1 - server;
+    wait_carriers(&client, other, SOON, |carriers| carriers == [(None, false)]).await;
+    stage.cut(other);
+    let detour = Some(NAMES[server].to_owned());
+    wait_carriers(&client, other, Duration::from_millis(4500), |carriers| {
+        carriers == [(detour.clone(), false)]
+    })
+    .await;
+    wait_carriers(&client, server, SOON, |carriers| carriers == [(None, false)]).await;
+    stage.stop(client).await;
+}
