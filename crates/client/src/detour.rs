@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use families::{Detour, Way};
-use node::session::{Handle, Session, Worker};
+use link::Link;
+use node::session::{Handle, Served, Session, Worker};
 use proto::greeting::Features;
 use proto::{Open, Priority, ResetCode, Target};
-use relay::{StreamLane, open_duplex};
+use relay::{Settings, StreamLane, open_duplex};
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
@@ -37,23 +38,43 @@ use super::uplink::Uplink;
 /// the next path is tried. At the start of a client the links to all servers are made at once.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The time for the frames of a farewell.
+const FAREWELL: Duration = Duration::from_millis(100);
+
 /// Retires the links that lead through other servers, because this process is stopping: each ends
-/// with its last stream. Its carrier is a stream of a link to another server, which would never
-/// end otherwise.
+/// with its last stream. Links that take a detour later end with the process.
 pub(super) async fn leave(handles: &[Handle]) {
+    each_inside(handles, Link::go_away).await;
+}
+
+/// Says goodbye on the links that lead through other servers. The links to the other servers carry
+/// the frames, so they say goodbye later.
+pub(super) async fn say_goodbye(handles: &[Handle]) {
+    if each_inside(handles, Link::say_goodbye).await > 0 {
+        sleep(FAREWELL).await;
+    }
+}
+
+/// Calls `act` for each link that leads through another server. Returns the number of these links.
+async fn each_inside(handles: &[Handle], act: fn(&Link)) -> usize {
+    let mut count = 0;
     for handle in handles {
-        let leave = |worker: &Rc<Worker>| {
+        let act_here = move |worker: &Rc<Worker>| {
+            let mut count = 0;
             for (_, link) in worker.state.all_links() {
                 let mut is_inside = false;
                 link.each_carrier(|_, peer| is_inside |= peer.via.is_some());
                 if is_inside {
-                    link.go_away();
+                    act(&link);
+                    count += 1;
                 }
             }
+            count
         };
         // A worker that has stopped has no links.
-        let _ = handle.call(leave).await;
+        count += handle.call(act_here).await.unwrap_or_default();
     }
+    count
 }
 
 /// Records that a link is silent or has no carrier: the detours inside it end unless the link
@@ -207,7 +228,11 @@ fn open(
     }
     let target = Target::Detour(target.to_owned());
     let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
-    let stream = open_duplex(&link, open, &Rc::default(), None).map(StreamLane::watched);
+    // A process that stops waits for the streams inside the link that the stream carries, and not
+    // for the stream itself.
+    let stats = Rc::clone(&worker.state.of::<Served>().detours);
+    let settings = Rc::new(Settings { stats, ..Settings::default() });
+    let stream = open_duplex(&link, open, &settings, None).map(StreamLane::watched);
     let opened = stream.map(|(lane, reset)| (lane, reset, link.serial()));
     Some(opened.map_err(|why| io::Error::other(why).into()))
 }

@@ -84,6 +84,21 @@ impl Stage {
         self.direct[server].kill();
     }
 
+    /// Visits the service as soon as it is published.
+    async fn wait_visitor(&self) -> TcpStream {
+        let connect = async {
+            loop {
+                if let Ok(visitor) = TcpStream::connect(self.public).await {
+                    return visitor;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let mut visitor = timeout(SOON, connect).await.unwrap();
+        converse(&mut visitor, "hello").await;
+        visitor
+    }
+
     async fn stop(self, client: Client) {
         client.close().await;
         for server in self.servers {
@@ -148,4 +163,31 @@ async fn a_link_takes_its_detour_when_its_own_loss_has_cut_the_idle_detour_off()
     .await;
     wait_carriers(&client, server, SOON, |carriers| carriers == [(None, false)]).await;
     stage.stop(client).await;
+}
+
+#[tokio::test]
+async fn a_client_that_stops_does_not_wait_for_a_carrier_that_took_a_detour_meanwhile() {
+    let stage = Stage::start(RIGHT, Features::OURS).await;
+    let fra = [stage.direct(0), stage.through(0)];
+    let client = Client::start(stage.config([&fra, &[stage.direct(1)]], "")).await.unwrap();
+    wait_carriers(&client, 1, SOON, |carriers| carriers == [(None, false)]).await;
+    let mut visitor = stage.wait_visitor().await;
+    let detour = Some("nyc".to_owned());
+    let meanwhile = async {
+        // The client has told its servers that it stops, and the visitor stays.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        stage.cut(0);
+        wait_carriers(&client, 0, SOON, |carriers| carriers == [(detour.clone(), false)]).await;
+        converse(&mut visitor, "over the detour").await;
+        drop(visitor);
+    };
+    let (drained, ()) = tokio::join!(timeout(SOON, client.drain()), meanwhile);
+    drained.expect("the links have no stream but the carrier");
+    client.close().await;
+    // The goodbye has passed the other server.
+    let sessions = stage.servers[0].status().await.sessions;
+    assert!(sessions.iter().all(|session| session.links.is_empty()), "{sessions:?}");
+    for server in stage.servers {
+        server.close().await;
+    }
 }
