@@ -142,7 +142,7 @@ impl Through {
         let all = self.shared.uplinks.all();
         let other = all.iter().find(|uplink| **uplink.label() == **via);
         let other = other.ok_or_else(|| {
-            not_connected(format!("server {via} is not in the configuration any more"))
+            unavailable(format!("server {via} is not in the configuration any more"))
         })?;
         // A detour that waits for a link to the other server is in nobody's way.
         let at = other.live_worker(self.worker.index, PATIENCE).await;
@@ -172,7 +172,7 @@ impl Through {
         let begun =
             self.shared.uplinks.detours.begin(ServerPair { to: self.to, through: other.id });
         begun.await.map_err(|circle| {
-            not_connected(match circle {
+            unavailable(match circle {
                 Circle::IsReached => format!("server {via} is reached through another server now"),
                 Circle::Carries => format!(
                     "this server leads to another server now, so it is not reached through server \
@@ -183,7 +183,7 @@ impl Through {
     }
 
     fn no_link(&self) -> CarrierError {
-        not_connected(format!("this client has no connection to server {}", self.via))
+        unavailable(format!("this client has no connection to server {}", self.via))
     }
 
     /// Opens a stream over a link of the worker `at` to the other server.
@@ -250,8 +250,8 @@ async fn connected(lane: &mut StreamLane) -> io::Result<()> {
     }
 }
 
-fn not_connected(text: String) -> CarrierError {
-    io::Error::new(io::ErrorKind::NotConnected, text).into()
+const fn unavailable(text: String) -> CarrierError {
+    CarrierError::Unavailable(text)
 }
 
 /// The host and port of a target.
@@ -272,12 +272,15 @@ fn refused(via: &str, target: &str, code: ResetCode) -> CarrierError {
         ResetCode::Refused | ResetCode::Timeout | ResetCode::Unreachable => {
             format!("server {via} cannot connect to {place}: {code}")
         }
-        ResetCode::Limit => format!("a limit of this client at server {via} is reached"),
-        ResetCode::Aborted
-        | ResetCode::Unknown
-        | ResetCode::Shutdown
-        | ResetCode::Internal
-        | ResetCode::Other(_) => format!("server {via} has reset the way to {place}: {code}"),
+        ResetCode::Limit => {
+            return unavailable(format!("a limit of this client at server {via} is reached"));
+        }
+        ResetCode::Shutdown => {
+            return unavailable(format!("server {via} has reset the way to {place}: {code}"));
+        }
+        ResetCode::Aborted | ResetCode::Unknown | ResetCode::Internal | ResetCode::Other(_) => {
+            format!("server {via} has reset the way to {place}: {code}")
+        }
     };
     io::Error::new(io::ErrorKind::ConnectionReset, text).into()
 }
@@ -298,6 +301,10 @@ mod tests {
         );
         let away = shown(ResetCode::Refused);
         assert!(away.is_network());
+        assert!(away.is_of_path() && !denied.is_of_path());
+        for code in [ResetCode::Limit, ResetCode::Shutdown] {
+            assert!(shown(code).is_network() && !shown(code).is_of_path(), "{code}");
+        }
         let text = away.to_string();
         assert!(text.starts_with("server nyc cannot connect to fra.example.com:7000: "), "{text}");
     }

@@ -32,6 +32,14 @@ pub enum MoveError {
         /// Why the path failed.
         why: String,
     },
+    /// The path does not exist at this moment, which says nothing about the network.
+    #[error("{to}: {why}")]
+    Unavailable {
+        /// The URL of the path.
+        to: String,
+        /// Why the path does not exist.
+        why: String,
+    },
     /// The link lost its carrier or ended, or another command has replaced this command.
     #[error("the connection was lost meanwhile, and the client dials its paths in their order")]
     Interrupted,

@@ -298,6 +298,17 @@ impl Chooser {
         }
     }
 
+    /// Records that a path is available which was not: the next step may probe it, whatever the
+    /// time of the last probe.
+    pub(super) fn is_available_again(&mut self, path: usize, now: Instant) {
+        if let Some(at) = self.probed.get_mut(path) {
+            *at = None;
+        }
+        if self.chosen == Some(path) {
+            self.return_at = Some(now);
+        }
+    }
+
     /// Records the end of a move.
     pub(super) fn moved(&mut self, path: usize, works: bool) {
         self.moving = None;

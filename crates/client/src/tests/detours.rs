@@ -191,3 +191,36 @@ async fn a_client_that_stops_does_not_wait_for_a_carrier_that_took_a_detour_mean
         server.close().await;
     }
 }
+
+/// The figures of the path to `fra` through `nyc`: attempts, failures, and whether the path was
+/// measured.
+async fn figures(client: &Client) -> (u64, u64, bool) {
+    let sessions = client.status().await.sessions;
+    let own = sessions.iter().find(|session| session.peer == "fra").unwrap();
+    let path = own.paths.iter().find(|path| path.path.contains("via nyc")).unwrap();
+    (path.attempts, path.failures, path.rtt_micros.is_some())
+}
+
+#[tokio::test]
+async fn a_path_through_a_server_that_is_away_is_no_failure_and_is_measured_when_it_is_there() {
+    let stage = Stage::start(RIGHT, Features::OURS).await;
+    stage.cut(1);
+    let fra = [stage.direct(0), stage.through(0)];
+    let folder = tempfile::tempdir().unwrap();
+    let more = format!("choose: measured\nstate_dir: {}\n", folder.path().display());
+    let config = stage.config([&fra, &[stage.direct(1)]], &more);
+    let client = Client::start(config).await.unwrap();
+    wait_carriers(&client, 0, SOON, |carriers| carriers == [(None, false)]).await;
+    // A probe waits 2 s for the other server.
+    tokio::time::sleep(Duration::from_millis(2800)).await;
+    assert_eq!(figures(&client).await, (0, 0, false));
+    stage.direct[1].entry(Entry::Open);
+    let measured = async {
+        while !figures(&client).await.2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(SOON, measured).await.unwrap();
+    assert_eq!(figures(&client).await.1, 0);
+    stage.stop(client).await;
+}
