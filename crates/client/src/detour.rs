@@ -24,10 +24,10 @@ use proto::greeting::Features;
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{Settings, StreamLane, open_duplex};
 use tokio::sync::oneshot;
-use tokio::task::spawn_local;
+use tokio::task::{JoinSet, spawn_local};
 use tokio::time::{Instant, sleep};
 use transport::{
-    Carrier, CarrierError, Dialer, Dialled, EarlyDataFn, Lane as _, LocalFuture, PathDialer,
+    Carrier, CarrierError, Dialer, Dialled, EarlyDataFn, Lane as _, LocalFuture, PathDialer, Peer,
 };
 
 use super::detours::{Begun, Circle, DetourStream, SILENCE, ServerPair};
@@ -37,6 +37,10 @@ use super::uplink::Uplink;
 /// The time for which a dial waits for a link to the other server: the head start of a path before
 /// the next path is tried. At the start of a client the links to all servers are made at once.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The pauses before the attempts to bring links from outdated detours to other paths. The new
+/// links to another server may need a moment.
+const RENEWALS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(5)];
 
 /// The time for the frames of a farewell.
 const FAREWELL: Duration = Duration::from_millis(100);
@@ -88,6 +92,68 @@ pub(super) fn link_is_silent(shared: &ClientShared, link: u64) {
     }));
 }
 
+/// Brings the links that lead through former links to another server to a path that is up to date:
+/// a reload has changed the settings of the other server, or has removed it. Former links to the
+/// other server then end. Each path is dialled before the former carrier ends.
+pub(super) async fn renew(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
+    for (nth, pause) in RENEWALS.into_iter().enumerate() {
+        sleep(pause).await;
+        let all = shared.uplinks.all();
+        let is_current = |id: u64, session: u64| {
+            all.iter().any(|uplink| uplink.id == id && uplink.session().id == session)
+        };
+        let outdated: Arc<[Arc<str>]> = shared.uplinks.detours.outdated(is_current).into();
+        if outdated.is_empty() || shared.is_leaving() {
+            return;
+        }
+        let is_last = nth + 1 == RENEWALS.len();
+        let mut parts = JoinSet::new();
+        for handle in handles.iter() {
+            let (handle, outdated) = (handle.clone(), Arc::clone(&outdated));
+            parts.spawn_local(async move {
+                handle.task(move |worker| renew_on(worker, outdated, is_last)).await
+            });
+        }
+        // A worker that has stopped has no links.
+        while parts.join_next().await.is_some() {}
+    }
+}
+
+/// Renews the links of a worker, all at once.
+async fn renew_on(worker: Rc<Worker>, outdated: Arc<[Arc<str>]>, is_last: bool) {
+    let mut renewals = JoinSet::new();
+    for (_, link) in worker.state.all_links() {
+        let outdated = Arc::clone(&outdated);
+        renewals.spawn_local(async move { renew_link(&link, &outdated, is_last).await });
+    }
+    while renewals.join_next().await.is_some() {}
+}
+
+async fn renew_link(link: &Link, outdated: &[Arc<str>], is_last: bool) {
+    let is_outdated = |peer: &Peer| {
+        peer.via.as_ref().is_some_and(|via| outdated.iter().any(|own| Arc::ptr_eq(own, via)))
+    };
+    let active = link.active_carrier();
+    let mut leads = false;
+    link.each_carrier(|number, peer| leads |= Some(number) == active && is_outdated(peer));
+    // The link dials its standby anew.
+    link.end_carriers(|number, peer| Some(number) != active && is_outdated(peer));
+    if !leads {
+        return;
+    }
+    let Err(why) = link.renew_path().await else { return };
+    let serial = link.serial();
+    tracing::debug!(link = serial, %why, "no path in the place of an outdated detour");
+    // A link that retires has streams alone, which need the detour.
+    if is_last && !link.is_going_away() {
+        tracing::info!(
+            link = serial,
+            "link {serial} leaves the former way through another server: {why}"
+        );
+        link.end_carriers(|_, peer| is_outdated(peer));
+    }
+}
+
 /// The path of a link to the server of `uplink`, by a connection of its own or by a detour.
 /// `number` is that of the link.
 pub(super) fn path(
@@ -133,8 +199,9 @@ impl PathDialer for Through {
     }
 }
 
-/// A stream that becomes a carrier, the reason of its reset, and the serial number of its link.
-type OpenedStream = (StreamLane, oneshot::Receiver<Option<ResetCode>>, u64);
+/// A stream that becomes a carrier, the reason of its reset, and the serial number and the session
+/// of its link.
+type OpenedStream = (StreamLane, oneshot::Receiver<Option<ResetCode>>, [u64; 2]);
 
 impl Through {
     async fn carrier(self) -> Result<Carrier, CarrierError> {
@@ -148,15 +215,18 @@ impl Through {
         let at = other.live_worker(self.worker.index, PATIENCE).await;
         let at = at.ok_or_else(|| self.no_link())?;
         let begun = self.begin(other).await?;
-        let (lane, reset, link) = self.stream(other, at).await?;
-        begun.opened(DetourStream { link, breaker: lane.breaker() });
+        let (lane, reset, [link, session]) = self.stream(other, at).await?;
+        // Each carrier has a text of its own, by which the carrier is found.
+        let name: Arc<str> = Arc::from(&**via);
+        let (via, breaker) = (Arc::clone(&name), lane.breaker());
+        begun.opened(DetourStream { link, session, via, breaker });
         let mut lane = lane.accompanied(Box::new(begun));
         if let Err(error) = connected(&mut lane).await {
             return Err(self.failed(error.into(), reset).await);
         }
         match self.dialer.dial_inside(Box::new(lane)).await {
             Ok(mut carrier) => {
-                carrier.peer.via = Some(Arc::clone(via));
+                carrier.peer.via = Some(name);
                 // The other server looks names up, so only an address of the file is known here.
                 if let Ok(address) = place_of(&self.target).parse() {
                     carrier.peer.address = address;
@@ -233,7 +303,7 @@ fn open(
     let stats = Rc::clone(&worker.state.of::<Served>().detours);
     let settings = Rc::new(Settings { stats, ..Settings::default() });
     let stream = open_duplex(&link, open, &settings, None).map(StreamLane::watched);
-    let opened = stream.map(|(lane, reset)| (lane, reset, link.serial()));
+    let opened = stream.map(|(lane, reset)| (lane, reset, [link.serial(), session.id]));
     Some(opened.map_err(|why| io::Error::other(why).into()))
 }
 

@@ -50,6 +50,11 @@ struct DetourInUse {
 pub(super) struct DetourStream {
     /// The serial number of the link that carries the stream.
     pub(super) link: u64,
+    /// The session of the link.
+    pub(super) session: u64,
+    /// The name of the other server. The carrier of the detour has this very text, which no other
+    /// carrier has.
+    pub(super) via: Arc<str>,
     pub(super) breaker: LaneBreaker,
 }
 
@@ -126,6 +131,18 @@ impl Detours {
     /// Records that a link answers, or that it has ended.
     pub(super) fn is_heard(&self, link: u64) {
         self.uses().silent.remove(&link);
+    }
+
+    /// The names on the way of the detours over links that are not current, as the carriers have
+    /// them. `is_current` gets the id of the uplink of the other server, and that of the session.
+    pub(super) fn outdated(&self, is_current: impl Fn(u64, u64) -> bool) -> Vec<Arc<str>> {
+        let uses = self.uses();
+        let outdated = uses.all.iter().filter_map(|one| {
+            let stream = one.stream.as_ref()?;
+            let is_outdated = !is_current(one.pair.through, stream.session);
+            is_outdated.then(|| Arc::clone(&stream.via))
+        });
+        outdated.collect()
     }
 
     /// Ends the detours over a link that has been silent since this time without a break.
@@ -208,13 +225,32 @@ mod tests {
         assert!(detours.uses().all.is_empty());
     }
 
+    fn stream() -> DetourStream {
+        DetourStream { link: 7, session: 3, via: Arc::from("nyc"), breaker: LaneBreaker::default() }
+    }
+
+    #[test]
+    fn a_detour_is_outdated_when_the_other_server_has_other_links_or_is_gone() {
+        let detours = Arc::<Detours>::default();
+        let begun = detours.begin_now(ServerPair { to: 1, through: 2 }).unwrap();
+        assert!(detours.outdated(|_, _| false).is_empty(), "its stream is not open");
+        let (stream, via) = (stream(), stream().via);
+        let own = Arc::clone(&stream.via);
+        begun.opened(stream);
+        assert!(detours.outdated(|through, session| (through, session) == (2, 3)).is_empty());
+        let found = detours.outdated(|through, session| (through, session) == (2, 4));
+        assert!(Arc::ptr_eq(&found[0], &own) && !Arc::ptr_eq(&found[0], &via));
+        drop(begun);
+        assert!(detours.outdated(|_, _| false).is_empty());
+    }
+
     /// The idle standby of server 1 is inside link 7 to server 2, which has lost its path.
     #[tokio::test(start_paused = true)]
     async fn a_detour_waits_for_the_end_of_a_detour_over_a_silent_link() {
         let detours = Arc::<Detours>::default();
         let (there, back) = (ServerPair { to: 1, through: 2 }, ServerPair { to: 2, through: 1 });
         let standby = detours.begin(there).await.unwrap();
-        standby.opened(DetourStream { link: 7, breaker: LaneBreaker::default() });
+        standby.opened(stream());
         assert_eq!(detours.begin(back).await.unwrap_err(), Circle::IsReached, "the link answers");
         let began = Instant::now();
         let since = detours.fell_silent(7, began).unwrap();
@@ -231,7 +267,7 @@ mod tests {
 
         // A detour that does not end is in the way after the wait as before it.
         let standby = detours.begin(there).await.unwrap();
-        standby.opened(DetourStream { link: 7, breaker: LaneBreaker::default() });
+        standby.opened(stream());
         assert_eq!(detours.begin(back).await.unwrap_err(), Circle::IsReached);
         detours.is_heard(7);
         let now = Instant::now();

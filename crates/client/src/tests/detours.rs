@@ -224,3 +224,61 @@ async fn a_path_through_a_server_that_is_away_is_no_failure_and_is_measured_when
     assert_eq!(figures(&client).await.1, 0);
     stage.stop(client).await;
 }
+
+/// Waits until the client has so many links to `nyc`, former links included.
+async fn wait_links_to_nyc(client: &Client, count: usize) {
+    let poll = async {
+        loop {
+            let sessions = client.status().await.sessions;
+            let own = sessions.iter().filter(|session| session.peer == "nyc");
+            if own.map(|session| session.links.len()).sum::<usize>() == count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let found = timeout(SOON, poll).await;
+    assert!(found.is_ok(), "{:?}", client.status().await.sessions);
+}
+
+#[tokio::test]
+async fn a_detour_follows_a_reload_that_changes_or_removes_the_other_server() {
+    let stage = Stage::start(RIGHT, Features::OURS).await;
+    stage.cut(0);
+    let fra = [stage.direct(0), stage.through(0)];
+    let client = Client::start(stage.config([&fra, &[stage.direct(1)]], "")).await.unwrap();
+    let mut visitor = stage.wait_visitor().await;
+    let detour = Some("nyc".to_owned());
+    let is_detour = |carriers: &[(Option<String>, bool)]| carriers == [(detour.clone(), false)];
+    wait_carriers(&client, 0, SOON, is_detour).await;
+
+    let second = format!("tcp://127.0.0.1:{}", stage.ports[1][1]);
+    client.apply(stage.config([&fra, &[second]], "")).await.unwrap();
+    wait_links_to_nyc(&client, 1).await;
+    wait_carriers(&client, 0, SOON, is_detour).await;
+    converse(&mut visitor, "over the new link").await;
+
+    stage.direct[0].entry(Entry::Open);
+    client.apply(stage.config([&fra[..1], &[]], "")).await.unwrap();
+    wait_links_to_nyc(&client, 0).await;
+    wait_carriers(&client, 0, SOON, |carriers| !has_detour(carriers)).await;
+    converse(&mut visitor, "over the direct path").await;
+
+    // The stream of a link without another path stays on its detour.
+    drop(visitor);
+    // A reload dials the changed paths before it adds the other server.
+    for paths in [&fra[..], &fra[1..]] {
+        client.apply(stage.config([paths, &[stage.direct(1)]], "")).await.unwrap();
+        wait_links_to_nyc(&client, 1).await;
+    }
+    wait_carriers(&client, 0, SOON, is_detour).await;
+    let mut visitor = stage.wait_visitor().await;
+    client.apply(stage.config([&fra[..1], &[]], "")).await.unwrap();
+    wait_carriers(&client, 0, SOON, |carriers| carriers.len() == 2).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(has_detour(&carriers(&client, 0).await));
+    converse(&mut visitor, "over the detour alone").await;
+    drop(visitor);
+    wait_links_to_nyc(&client, 0).await;
+    stage.stop(client).await;
+}
