@@ -282,3 +282,26 @@ async fn a_detour_follows_a_reload_that_changes_or_removes_the_other_server() {
     wait_links_to_nyc(&client, 0).await;
     stage.stop(client).await;
 }
+
+#[tokio::test]
+async fn a_server_that_does_not_know_detours_is_named_and_another_path_is_used() {
+    let old = Features(Features::OURS.0 & !Features::DETOURS.0);
+    let stage = Stage::start(RIGHT, old).await;
+    stage.cut(0);
+    let fra = [stage.through(0), stage.direct(0)];
+    let client = Client::start(stage.config([&fra, &[stage.direct(1)]], "")).await.unwrap();
+    let poll = async {
+        loop {
+            let sessions = client.status().await.sessions;
+            let own = sessions.iter().find(|session| session.peer == "fra").unwrap();
+            if own.state.to_string().contains("server nyc is too old to lead to other servers") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(SOON, poll).await.expect("the reason is told");
+    stage.direct[0].entry(Entry::Open);
+    wait_carriers(&client, 0, SOON, |carriers| carriers == [(None, false)]).await;
+    stage.stop(client).await;
+}
