@@ -659,6 +659,7 @@ impl Serving for Client {
 
     fn close(&self) -> SendFuture<'_, ()> {
         Box::pin(async {
+            detour::say_goodbye(self.workers.handles()).await;
             survey::say_goodbye(self.workers.handles()).await;
             self.workers.stop().await;
             self.shared.direct.ports.given_back().await;

@@ -20,6 +20,7 @@ use proto::{Measure, Open, ResetCode, Target, VisitorFields};
 use relay::{refuse_stream, with_fields};
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
+use super::detour;
 use super::links::Links;
 use super::outage::{LastLine, Weight};
 use super::register::register;
@@ -319,6 +320,11 @@ impl Owner for ClientOwner {
             link.serial(),
             answers,
         );
+        if answers {
+            self.shared.uplinks.detours.is_heard(link.serial());
+        } else {
+            detour::link_is_silent(&self.shared, link.serial());
+        }
         self.shared.uplinks.stirred.notify_one();
     }
 
@@ -326,9 +332,13 @@ impl Owner for ClientOwner {
         let _stirs = Stirs(&self.shared);
         let (worker, session, serial) = (&self.worker, &self.links.session, link.serial());
         match state {
-            State::Live => worker.state.set_live(worker.index, session, serial, true),
+            State::Live => {
+                self.shared.uplinks.detours.is_heard(serial);
+                worker.state.set_live(worker.index, session, serial, true);
+            }
             State::Stalled => {
                 self.note_loss(serial);
+                detour::link_is_silent(&self.shared, serial);
                 let server = session.name.as_str();
                 tracing::info!(
                     link = serial,
@@ -347,6 +357,7 @@ impl Owner for ClientOwner {
             }
             State::Ended(end) => {
                 self.tell_end(serial, &end);
+                self.shared.uplinks.detours.is_heard(serial);
                 self.shared.measured.link_has_ended(serial);
                 worker.state.remove_link(worker.index, session, serial);
             }

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use config::{Change, Changed, ClientConfig, ServerPaths, Service};
+use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
 use super::links::{Links, Plan};
 use super::uplink::Uplink;
-use super::{Client, keeping, register};
+use super::{Client, detour, keeping, register};
 use node::memory;
 use node::session::Handle;
 use peer::material;
@@ -140,6 +141,7 @@ impl Client {
     pub(super) async fn use_servers(&self, new: NewServers) {
         let (shared, handles) = (&self.shared, self.workers.handles());
         let NewServers { all, replaced, added, removed } = new;
+        let is_changed = !replaced.is_empty() || !removed.is_empty();
         let config = shared.config.load_full();
         for uplink in &all {
             if let Some(server) = config.servers.iter().find(|server| uplink.is_of(server)) {
@@ -163,6 +165,9 @@ impl Client {
             // A drain that has read the former list knows nothing of the added servers.
             added.iter().for_each(|uplink| uplink.leave());
         }
+        if is_changed {
+            self.renew_detours().await;
+        }
         if removed.is_empty() {
             return;
         }
@@ -179,6 +184,15 @@ impl Client {
             tracing::info!(server, "server {server} is removed; its streams continue");
             uplink.retire(handles).await;
             uplink.links().give_up_waiting();
+        }
+    }
+
+    /// Begins to bring the links that lead through former links to another path.
+    async fn renew_detours(&self) {
+        let (handles, shared) = (Arc::clone(self.workers.handles()), Arc::clone(&self.shared));
+        let renew = move |_: &_| drop(spawn_local(detour::renew(handles, shared)));
+        if let Err(error) = self.workers.handles()[0].run(renew).await {
+            tracing::debug!(%error, "the process is stopping");
         }
     }
 
@@ -222,6 +236,7 @@ impl Client {
                 }
             }
         }
+        self.renew_detours().await;
         shared.forwards.lead(&shared.uplinks).await;
         failed.map_or(Ok(()), Err)
     }

@@ -78,6 +78,12 @@ impl Way {
         &self.label
     }
 
+    /// The name of the other server that leads to the server; `None`: the client dials the path
+    /// itself.
+    pub fn via(&self) -> Option<&str> {
+        self.detour.as_ref().map(|(via, _)| &**via)
+    }
+
     /// The path as a detour through another server; `None`: the client dials the path itself.
     pub fn detour(&self) -> Option<Detour> {
         let (via, target) = self.detour.clone()?;

@@ -32,9 +32,28 @@ pub enum MoveError {
         /// Why the path failed.
         why: String,
     },
+    /// The path does not exist at this moment, which says nothing about the network.
+    #[error("{to}: {why}")]
+    Unavailable {
+        /// The URL of the path.
+        to: String,
+        /// Why the path does not exist.
+        why: String,
+    },
     /// The link lost its carrier or ended, or another command has replaced this command.
     #[error("the connection was lost meanwhile, and the client dials its paths in their order")]
     Interrupted,
+}
+
+/// Where a command moves a link.
+#[derive(Debug)]
+pub(crate) enum Destination {
+    /// To the path with this URL.
+    Url(String),
+    /// To the path behind the present path.
+    Next,
+    /// To a new carrier of the present path, or else to another path.
+    Anew,
 }
 
 /// The outcome of a command to move.
@@ -43,14 +62,13 @@ pub(crate) type Moved = Result<PathMove, MoveError>;
 /// A command to move a link. Dropping it interrupts the move.
 #[derive(Debug)]
 pub(crate) struct MoveOrder {
-    /// The URL of the path; `None`: the path behind the present path.
-    pub(crate) to: Option<String>,
+    pub(crate) to: Destination,
     done: oneshot::Sender<Moved>,
 }
 
 impl MoveOrder {
     /// Makes a command, and the receiver of its outcome.
-    pub(crate) fn new(to: Option<String>) -> (Self, oneshot::Receiver<Moved>) {
+    pub(crate) fn new(to: Destination) -> (Self, oneshot::Receiver<Moved>) {
         let (done, outcome) = oneshot::channel();
         (Self { to, done }, outcome)
     }

@@ -306,7 +306,8 @@ pub fn merge(whole: &mut Vec<status::Service>, part: Vec<status::Service>) {
 
 /// Waits until no link has a stream. The two streams of each link between two clients do not count:
 /// the server does not know whether the link is used, and its clients resume it. Nor does the
-/// stream that leads a client to another server, whose link resumes over its next path.
+/// stream that leads a client to another server, at either end: the link inside resumes over its
+/// next path, and a client counts the streams of that link.
 pub async fn drain_links(handles: &[Handle]) {
     loop {
         let (mut streams, mut carriers) = (0, 0);

@@ -44,16 +44,27 @@ pub enum CarrierError {
     /// A request about a WebRTC connection, which waits for its answer.
     #[error("an offer of WebRTC over HTTP, which is no carrier")]
     Offer(Box<OfferRequest>),
+    /// The path does not exist at this moment, because of a state of this machine or of a program
+    /// on the way. The network has not failed.
+    #[error("{0}")]
+    Unavailable(String),
     /// The settings of this end are unusable.
     #[error("{0}")]
     Config(String),
 }
 
 impl CarrierError {
-    /// Whether the network failed. The caller then retries soon; after a configuration error it
-    /// retries slowly and reports the error.
+    /// Whether the network failed, or the path does not exist now. The caller then retries soon;
+    /// after a configuration error it retries slowly and reports the error.
     #[must_use]
     pub const fn is_network(&self) -> bool {
-        matches!(self, Self::Io(_))
+        matches!(self, Self::Io(_) | Self::Unavailable(_))
+    }
+
+    /// Whether the failure says something about the network. The settings and the state of this
+    /// machine do not.
+    #[must_use]
+    pub const fn is_of_path(&self) -> bool {
+        !matches!(self, Self::Unavailable(_) | Self::Config(_))
     }
 }

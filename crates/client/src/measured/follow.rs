@@ -11,8 +11,9 @@ use node::session::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::away::Available;
 use super::chooser::{Active, BUSY, ChoiceReason, Chooser, LOADED, NextStep, PROBE, SeenLinks};
-use super::figures::{DOWN, UP};
+use super::figures::{DOWN, Figures, UP};
 use super::sample::{self, LinkCounts, WorkerCounts};
 use super::{Choice, Measured};
 use crate::links::Links;
@@ -79,6 +80,8 @@ struct ChosenServer {
     /// The rates since the last look.
     rates: Option<[u64; 2]>,
     active: Active,
+    /// The paths that exist now.
+    available: Available,
     /// When the round trip was asked for last.
     pinged: Option<Instant>,
 }
@@ -302,7 +305,14 @@ impl Follower {
     fn choose(&mut self, id: u64, now: Instant) {
         let Some(server) = self.servers.get_mut(&id) else { return };
         let measured = &self.shared.measured;
-        let figures = measured.figures(&server.name, &server.labels);
+        let all = self.shared.uplinks.all();
+        let is_there = |name: &str| {
+            all.iter().any(|uplink| **uplink.label() == *name && uplink.session().answers())
+        };
+        for path in server.look_at_others(is_there) {
+            server.chooser.is_available_again(path, now);
+        }
+        let figures = server.figures(measured);
         let seen = SeenLinks { now, paths: &figures, active: server.active, rates: server.rates };
         let before = server.chooser.choice();
         let step = server.chooser.step(&seen);
@@ -313,7 +323,7 @@ impl Follower {
                 place.note_policed(verdict.policed);
             });
         }
-        let figures = measured.figures(&server.name, &server.labels);
+        let figures = server.figures(measured);
         if let Some(order) = &server.links.choice {
             order.set(server.chooser.order(&figures));
         }
@@ -406,18 +416,25 @@ impl Follower {
             Done::Probed(id, path, outcome) => {
                 let Some(server) = self.servers.get_mut(&id) else { return };
                 let label = server.name_of(path);
+                // The other server was lost during the probe.
+                let is_away = outcome.is_none() && !server.available.has(path);
                 match &outcome {
                     Some(Ok(rtt)) => measured.note(&server.name, &label, |place, now| {
                         place.note_round_trip(*rtt, now);
                     }),
                     // The link has recorded the end of its attempt.
                     Some(Err(_)) => {}
+                    None if is_away => {}
                     None => measured.note(&server.name, &label, |place, now| {
                         let why = format!("no answer within {} s", PROBE.as_secs());
                         place.note_attempt(Some(&why), now);
                     }),
                 }
-                if let Some(Err(MoveError::Interrupted)) = outcome {
+                let is_put_off = matches!(
+                    outcome,
+                    Some(Err(MoveError::Interrupted | MoveError::Unavailable { .. }))
+                );
+                if is_put_off || is_away {
                     server.chooser.probe_was_put_off(path, Instant::now());
                 } else {
                     let works = matches!(outcome, Some(Ok(_)));
@@ -466,12 +483,25 @@ impl ChosenServer {
             chooser: Chooser::new(&measured.figures(&name, &labels)),
             links,
             name,
+            available: Available::all(labels.len()),
             labels,
             second: None,
             rates: None,
             active: Active::None,
             pinged: None,
         }
+    }
+
+    /// Records which paths are available; `is_there`: whether the client has a link to the server
+    /// of this name. Returns the paths that are available again.
+    fn look_at_others(&mut self, is_there: impl Fn(&str) -> bool) -> Vec<usize> {
+        let ways = self.links.plan.ways.iter();
+        self.available.look(ways.map(|way| way.via().is_none_or(&is_there)))
+    }
+
+    /// The figures of the paths for the choice.
+    fn figures(&self, measured: &Measured) -> Vec<Figures> {
+        self.available.applied_to(measured.figures(&self.name, &self.labels))
     }
 
     fn name_of(&self, path: usize) -> String {

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   figures.rs   the comparison of paths; pure
+//!   away.rs      paths through a server to which there is no link; pure
 //!   memory.rs    the figures by network, bounded; pure
 //!   chooser/     which path the links use, and which path is measured next; pure
 //!   file.rs      the memory in the state directory
@@ -10,6 +11,7 @@
 //!   follow.rs    the task that measures, asks the chooser, and moves links
 //! ```
 
+mod away;
 mod chooser;
 mod figures;
 mod file;
@@ -321,14 +323,9 @@ impl PathChoice for LinkChoice {
 
     fn attempted(&self, path: usize, outcome: Result<(), &DialError>) {
         let Some(path) = self.links.paths.get(path).map(|path| &path.label) else { return };
-        // A refusal by the server says nothing about the path.
-        let is_refused = |error: &DialError| match error {
-            DialError::Carrier(_) => false,
-            DialError::Greet(error) => error.refusal().is_some(),
-        };
         match outcome {
             Ok(()) => self.measured.attempt_succeeded(&self.server, path),
-            Err(error) if is_refused(error) => {}
+            Err(error) if !error.is_of_path() => {}
             Err(error) => {
                 let is_live = self.links.session.answers();
                 self.measured.attempt_failed(&self.server, path, error.to_string(), is_live);

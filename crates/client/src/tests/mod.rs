@@ -4,6 +4,7 @@
 mod certified;
 mod choosing;
 mod claims;
+mod detours;
 mod measured;
 mod old_server;
 mod roaming;

@@ -25,6 +25,16 @@ impl DialError {
         self.failure() != Failure::Network
     }
 
+    /// Whether the failure says something about the path. A refusal by the server does not, and
+    /// neither do the settings and the state of this machine.
+    #[must_use]
+    pub fn is_of_path(&self) -> bool {
+        match self {
+            Self::Carrier(error) => error.is_of_path(),
+            Self::Greet(error) => error.refusal().is_none(),
+        }
+    }
+
     pub(super) fn failure(&self) -> Failure {
         match self {
             Self::Carrier(error) if error.is_network() => Failure::Network,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use proto::LinkId;
 
 use super::attempt::{Attempt, AttemptOutcome, Failed, JoinedLink, dismiss};
+use super::error::DialError;
 use super::keeper::Keeper;
 use crate::inner::Link;
 use crate::notices::Notice;
@@ -30,7 +31,8 @@ impl Link {
     /// round trip. A link that changes its path probes nothing. Only a client probes paths.
     ///
     /// # Errors
-    /// Why there is no result: [`MoveError::Failed`] if the path does not work.
+    /// Why there is no result: [`MoveError::Failed`] if the path does not work, and
+    /// [`MoveError::Unavailable`] if the path does not exist now.
     pub async fn probe(&self, to: &str) -> Result<Duration, MoveError> {
         if self.has_ended() {
             return Err(MoveError::Interrupted);
@@ -90,6 +92,9 @@ impl Probing {
             }
             Ok(AttemptOutcome::Forgotten) => {
                 Err(failed("this server does not know the link".to_owned()))
+            }
+            Err((_, DialError::Carrier(error))) if !error.is_of_path() => {
+                Err(MoveError::Unavailable { to: order.to.clone(), why: error.to_string() })
             }
             Err((_, error)) => Err(failed(error.to_string())),
         };

@@ -240,7 +240,8 @@ impl Watch {
             AttemptOutcome::Greeted(mut connected) => {
                 // The standby may have taken over meanwhile, with a carrier of the same path.
                 let moving = self.moving.take().filter(|to| to.index() == connected.path);
-                self.is_pinned = moving.is_some();
+                let stays = self.is_pinned && connected.path == self.path;
+                self.is_pinned = moving.as_ref().is_some_and(|to| stays || !to.renews());
                 let passed_over = std::mem::take(&mut connected.passed_over);
                 let reason = self.change(connected.path, passed_over);
                 self.path = connected.path;
@@ -300,6 +301,11 @@ impl Watch {
 
     /// Handles a failed attempt that ran in parallel with the active carrier.
     fn trial_failed(&mut self, (path, error): Failed) {
+        let moving = self.moving.as_mut().filter(|to| to.index() == path);
+        if let Some((next, cause)) = moving.and_then(|to| to.next(&self.keeper, &error.to_string()))
+        {
+            return self.try_beside(next, cause);
+        }
         self.fail_move(&error.to_string());
         if !self.trials.is_empty() || self.cause.take() != Some(PathChange::Preferred) {
             return;
@@ -314,7 +320,7 @@ impl Watch {
     /// Begins the move that was commanded. A trial in progress ends.
     fn begin_move(&mut self) {
         let Some(order) = self.link.inner.orders.take() else { return };
-        self.moving = Moving::begin(order, &self.keeper.client.paths, self.path);
+        self.moving = Moving::begin(order, &self.keeper, self.path);
         let Some(moving) = &self.moving else { return };
         let to = moving.index();
         self.rates.forget_trial();

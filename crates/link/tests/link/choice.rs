@@ -122,13 +122,17 @@ fn a_probe_measures_a_path_and_leaves_the_link_where_it_is() {
         scene.paths[2].is_down.set(true);
         let error = link.probe(&url(3)).await.unwrap_err();
         assert!(matches!(&error, MoveError::Failed { to, .. } if *to == url(3)), "{error}");
+        scene.paths[2].is_away.set(true);
+        scene.paths[2].is_down.set(false);
+        let error = link.probe(&url(3)).await.unwrap_err();
+        assert!(matches!(&error, MoveError::Unavailable { to, .. } if *to == url(3)), "{error}");
+        scene.paths[2].is_away.set(false);
         assert_eq!(link.probe(&url(9)).await, Err(MoveError::Unknown(url(9))));
-        assert_eq!(*scene.chosen.attempts.borrow(), [(0, true), (1, true), (2, false)]);
+        assert_eq!(*scene.chosen.attempts.borrow(), [(0, true), (1, true), (2, false), (2, false)]);
         // A path that does not answer keeps no other path from its probe.
         scene.paths[1].silent.set(2);
         let late = tokio::time::timeout(Duration::from_secs(3), link.probe(&url(2))).await;
         assert!(late.is_err());
-        scene.paths[2].is_down.set(false);
         assert!(link.probe(&url(3)).await.is_ok());
         assert_eq!((link.active_carrier(), scene.ports()), (active, vec![1]));
         // The link moves as ever.

@@ -294,6 +294,53 @@ fn a_move_of_a_link_that_loses_its_carrier_is_interrupted() {
     });
 }
 
+#[test]
+fn a_path_that_is_dialled_anew_carries_the_link_before_the_former_carrier_ends() {
+    virtually(async {
+        let scene = Scene::new(3, StandbyPath::Nowhere);
+        let link = scene.client.live().await;
+        let former = link.active_carrier();
+        let transfer = scene.transfer(&link, 20_000_000).await;
+        let moved = link.renew_path().await.unwrap();
+        assert_eq!((moved.from, moved.to), (url(1), url(1)));
+        assert!(link.is_live() && link.active_carrier() != former);
+        assert_eq!(scene.dials(), [2, 0, 0]);
+        // The other paths follow in their order.
+        [1, 2].into_iter().for_each(|port| scene.set_down(port, true));
+        let moved = link.renew_path().await.unwrap();
+        assert_eq!((moved.from, moved.to, scene.port()), (url(1), url(3), 3));
+        let reason = scene.client.reason();
+        assert!(reason.contains("127.0.0.1:1 failed (") && reason.contains("127.0.0.1:2 failed ("));
+        scene.set_down(3, true);
+        let active = link.active_carrier();
+        let error = link.renew_path().await.unwrap_err();
+        assert!(matches!(&error, MoveError::Failed { to, .. } if *to == url(2)), "{error}");
+        assert!(link.is_live() && link.active_carrier() == active, "it keeps its carrier");
+        transfer.comes_exactly().await;
+        // No command has named the path, so the link returns to the first path.
+        scene.set_down(1, false);
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        assert_eq!(scene.port(), 1);
+    });
+}
+
+#[test]
+fn the_standby_of_a_carrier_that_is_ended_takes_over() {
+    virtually(async {
+        let scene = Scene::new(2, StandbyPath::Next);
+        let link = scene.client.live().await;
+        scene.has_standby(1).await;
+        let transfer = scene.transfer(&link, 5_000_000).await;
+        let active = link.active_carrier();
+        link.end_carriers(|number, _| Some(number) != active);
+        assert!(!link.has_standby() && link.active_carrier() == active);
+        scene.has_standby(1).await;
+        link.end_carriers(|number, _| Some(number) == active);
+        until("the standby", || link.is_live() && scene.port() == 2).await;
+        transfer.comes_exactly().await;
+    });
+}
+
 /// Gives the connections of a path from now on this source address.
 fn from(scene: &Scene, port: u16, ip: [u8; 4]) {
     let (local, remote) = ((ip, 40_000).into(), ([127, 0, 0, 1], port).into());

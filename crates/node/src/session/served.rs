@@ -1,5 +1,5 @@
 //! The counters of streams without an entrance on a server: of private services, of the default
-//! targets of doors, and of detours.
+//! targets of doors, and of detours. A client counts its own detours.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ pub struct PrivateStats {
 pub struct Served {
     /// The default targets of `mux://` doors, with the URLs of the doors.
     pub defaults: RefCell<Vec<(String, Rc<Straight>)>>,
-    /// The counters of the streams that lead clients to other servers.
+    /// The counters of the streams that lead clients to other servers; on a client, of its own.
     pub detours: Rc<Stats>,
     /// The counters of private services. Those of ended sessions are removed when another is added.
     private: RefCell<Vec<PrivateStats>>,

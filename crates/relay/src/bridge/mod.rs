@@ -37,7 +37,7 @@ use transport::Inlet;
 
 pub use crossing::Crossing;
 pub use joint::bridge;
-pub use lane::StreamLane;
+pub use lane::{LaneBreaker, StreamLane};
 pub use span::{Carried, Span, span};
 
 use crate::pipe::Queue;

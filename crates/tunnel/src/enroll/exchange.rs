@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use config::{ClientConfig, ClientFlags, Scheme, Secret, Sources, Trust};
+use config::{ClientConfig, ClientFlags, Endpoint, Scheme, Secret, Sources, Trust};
 use families::Way;
 use link::GreetError;
 use link::client::{DialError, enroll};
@@ -201,6 +201,26 @@ pub(super) async fn exchange(
     }
     let (url, error) = failed.context("the code names no server")?;
     Err(anyhow::anyhow!("{url}: {error} (the code is still good; --server says another way there)"))
+}
+
+/// Whether the pin of the server applies to this URL.
+pub(super) fn is_pinned(url: &str, proxied: bool) -> bool {
+    url.parse::<Endpoint>()
+        .is_ok_and(|Endpoint { scheme, .. }| scheme.tls && !(proxied && scheme == Scheme::WSS))
+}
+
+/// The pin of the code that the file has, after an exchange over the path `won`. Over a path
+/// without TLS, or through a reverse proxy, the certificate of the server was not presented. So the
+/// pin of the code is kept.
+pub(super) fn kept_pin<'a>(
+    code: &'a Code,
+    won: Option<&Candidate>,
+    args: &ClientArgs,
+) -> Option<&'a str> {
+    let is_seen = won.is_some_and(|way| way.has_tls && !way.is_of_proxy);
+    let is_pinned = won.is_some_and(|way| way.is_pinned);
+    let pin = code.pin.as_deref().filter(|_| is_pinned || !is_seen);
+    pin.filter(|_| args.pin.is_empty() && args.ca.is_none())
 }
 
 fn advice(refusal: Refusal) -> String {

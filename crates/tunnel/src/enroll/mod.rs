@@ -10,13 +10,15 @@
 //! ```
 //!
 //! `kept` stores the clients of the server (`fleeting`: those of the demo, in memory), and `redeem`
-//! is the client's side; `renew` is its part for a client that gets a new token. Both send the code
-//! by `exchange`. The code itself is in `ops::enrol`.
+//! is the client's side; `renew` is its part for a client that gets a new token, and `missing` its
+//! part for a file that lacks servers of the code. All send the code by `exchange`. The code itself
+//! is in `ops::enrol`.
 
 mod exchange;
 mod extend;
 mod fleeting;
 mod kept;
+mod missing;
 mod redeem;
 mod renew;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::{fs, mem};
 
 use anyhow::Context;
-use config::{Endpoint, Lists, Scheme, edit, server_url};
+use config::{Endpoint, Lists, edit, server_url};
 use ops::WrongConfig;
 use ops::enrol::{Allowed, Code, encrypted};
 use ops::state::Room;
@@ -14,8 +14,9 @@ use ops::term::{self, Waiting};
 use proto::greeting::{Name, Token};
 use zeroize::Zeroizing;
 
-use super::exchange::{Verified, exchange, start_with, ways};
+use super::exchange::{Candidate, Verified, exchange, is_pinned, kept_pin, start_with, ways};
 use super::extend::extend;
+use super::missing::add_servers;
 use super::renew::{TOKEN_MOST, renew};
 use crate::cli::ClientArgs;
 use crate::config_file::refusal;
@@ -46,11 +47,13 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<Option<Cli
         if code.renew {
             return renew(&path, &code, args);
         }
-        let at = path.display();
-        term::err(format_args!(
-            "{at} is there already: the code is not used (to enrol anew, move the file away or name \
-             another one with --config)"
-        ));
+        if !add_servers(args, &code, &path)? {
+            let at = path.display();
+            term::err(format_args!(
+                "{at} is there already: the code is not used (to enrol anew, move the file away or \
+                 name another one with --config)"
+            ));
+        }
         extend(&path, args)?;
         return Ok(Some(start_with(args, path, false)));
     }
@@ -117,7 +120,8 @@ struct AtServer<'a> {
     token: &'a str,
 }
 
-/// Sends the code of each server to that server, and writes the file. Without the first server
+/// Sends the code of each server to that server, and writes the file after each answer, because a
+/// token of a server cannot be made again by the same code. Without the first server
 /// nothing is written, and no other code is sent. The file lacks a further server that has not
 /// taken its code.
 fn exchange_for_file(
@@ -138,45 +142,66 @@ fn exchange_for_file(
     let longest = |code| AtServer { code, pin: code.pin.as_deref(), token: "" };
     let longest: Vec<_> = code.each().map(longest).collect();
     let longest = file(&longest, (args, lists, more))?.len() + TOKEN_MOST * all.len();
-    let place = Reserved::new(path, longest)?;
+    let mut place = Reserved::new(path, longest)?;
     let runtime = slow_runtime()?;
-    let (mut done, mut missing) = (Vec::new(), Vec::new());
-    for (code, ways, secret) in &all {
+    let exchange = |code: &Code, ways: &[Candidate], secret: &Token| {
         let exchanging = || runtime.block_on(exchange(ways, &name, secret));
-        match Waiting::during("waiting for the server", exchanging) {
-            Ok((token, won)) => {
-                // Over a path without TLS, or through a reverse proxy, the server's certificate was
-                // not presented. So the pin of the code is kept.
-                let way = &ways[won];
-                let is_seen = way.has_tls && !way.is_of_proxy;
-                let pin = code.pin.as_deref().filter(|_| way.is_pinned || !is_seen);
-                let pin = pin.filter(|_| args.pin.is_empty() && args.ca.is_none());
-                done.push((*code, pin, token));
-            }
-            Err(why) if done.is_empty() => return Err(why),
-            Err(why) => missing.push(why),
-        }
-    }
-    let each =
-        done.iter().map(|(code, pin, token)| AtServer { code, pin: *pin, token: token.reveal() });
-    let text = file(&each.collect::<Vec<_>>(), (args, lists, more))?;
-    place.fill(&text).with_context(|| {
-        format!(
-            "the token of client `{name}` is lost: ask for another code with `tunnel enroll --renew \
-             {name}`"
-        )
-    })?;
+        let (token, won) = Waiting::during("waiting for the server", exchanging)?;
+        let pin = kept_pin(code, ways.get(won), args).map(str::to_owned);
+        Ok((Zeroizing::new(token.reveal().to_owned()), pin))
+    };
+    let write = |each: &[AtServer<'_>]| {
+        let text = file(each, (args, lists, more))?;
+        place.fill(&text, longest).with_context(|| {
+            format!(
+                "the token of client `{name}` is lost: ask for another code with `tunnel enroll \
+                 --renew {name}`"
+            )
+        })
+    };
+    let missing = redeem_each(&all, exchange, write)?;
     let rights = rights(code).map(|rights| format!(" it {rights};")).unwrap_or_default();
     let at = path.display();
     term::err(format_args!("client `{name}` is enrolled;{rights} its configuration is {at}"));
     for why in missing {
         term::err(format_args!(
-            "{at} lacks a server: {why:#} (hint: enrol there with another file, --config FILE, and \
-             take its entry of `servers` over)"
+            "{at} lacks a server: {why:#} (hint: ask for another code there, and run the command \
+             again with the code of the first server, `+` and the other code: what is missing is \
+             added to {at})"
         ));
     }
     Ok(())
 }
+
+/// Exchanges the code of each server, and calls `write` with all servers so far after each answer.
+/// Returns why further servers have not taken their codes.
+fn redeem_each(
+    all: &[(&Code, Vec<Candidate>, Token)],
+    mut exchange: impl FnMut(&Code, &[Candidate], &Token) -> anyhow::Result<TokenAndPin>,
+    mut write: impl FnMut(&[AtServer<'_>]) -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<anyhow::Error>> {
+    let (mut done, mut missing) = (Vec::new(), Vec::new());
+    for (code, ways, secret) in all {
+        match exchange(code, ways, secret) {
+            Ok((token, pin)) => done.push((*code, pin, token)),
+            Err(why) if done.is_empty() => return Err(why),
+            Err(why) => {
+                missing.push(why);
+                continue;
+            }
+        }
+        let each = done.iter().map(|(code, pin, token)| AtServer {
+            code,
+            pin: pin.as_deref(),
+            token: token.as_str(),
+        });
+        write(&each.collect::<Vec<_>>())?;
+    }
+    Ok(missing)
+}
+
+/// A token, and the pin that the file has for the server.
+type TokenAndPin = (Zeroizing<String>, Option<String>);
 
 /// The rights that the code lists. The server may have changed them since.
 fn rights(code: &Code) -> Option<Allowed> {
@@ -229,7 +254,8 @@ fn file(
 ) -> anyhow::Result<Zeroizing<String>> {
     let mut text = String::from("# Made by `tunnel client --enroll`.\nservers:\n");
     match all {
-        [AtServer { code, pin, token }] => {
+        // A file for a joined code may get further servers.
+        [AtServer { code, pin, token }] if code.others.is_empty() => {
             for path in paths(code, *pin) {
                 let _ = writeln!(text, "  - {path}");
             }
@@ -245,7 +271,8 @@ fn file(
                 let _ = writeln!(text, "    token: {}", quoted(token));
             }
             let name = all.first().map(|one| one.code.name.as_str()).unwrap_or_default();
-            let _ = writeln!(text, "use: failover\nname: {}", quoted(name));
+            let policy = if all.len() > 1 { "use: failover\n" } else { "" };
+            let _ = writeln!(text, "{policy}name: {}", quoted(name));
         }
     }
     if let Some(chosen) = Verified::of_flags(args)? {
@@ -286,12 +313,6 @@ fn names(all: &[AtServer<'_>]) -> Vec<String> {
     names
 }
 
-/// Whether the pin of the server applies to this URL.
-fn is_pinned(url: &str, proxied: bool) -> bool {
-    url.parse::<Endpoint>()
-        .is_ok_and(|Endpoint { scheme, .. }| scheme.tls && !(proxied && scheme == Scheme::WSS))
-}
-
 /// A reserved file with disk space, which is removed on drop unless it was filled. The code must
 /// not be used before the space for its result is reserved.
 #[derive(Debug)]
@@ -305,25 +326,33 @@ impl<'a> Reserved<'a> {
     fn new(path: &'a Path, size: usize) -> anyhow::Result<Self> {
         files::open_or_create(path).with_context(|| format!("making {}", path.display()))?;
         let mut reserved = Self { path, room: None, filled: false };
-        let room = || -> io::Result<Room> {
-            let whole = std::path::absolute(path)?;
-            let (Some(folder), Some(name)) = (whole.parent(), whole.file_name()) else {
-                return Err(io::ErrorKind::InvalidFilename.into());
-            };
-            Room::reserve(folder, &name.to_string_lossy(), size)
-        };
-        let room = room().with_context(|| {
+        let room = reserved.room_for(size).with_context(|| {
             format!("making {} (the code has not been used and is still good)", path.display())
         })?;
         reserved.room = Some(room);
         Ok(reserved)
     }
 
-    fn fill(mut self, text: &str) -> anyhow::Result<()> {
-        let Some(room) = self.room.take() else { return Ok(()) };
-        let filled = room.fill(text.as_bytes(), None);
-        self.filled = filled.is_ok();
-        filled.with_context(|| format!("writing {}", self.path.display()))
+    fn room_for(&self, size: usize) -> io::Result<Room> {
+        let whole = std::path::absolute(self.path)?;
+        let (Some(folder), Some(name)) = (whole.parent(), whole.file_name()) else {
+            return Err(io::ErrorKind::InvalidFilename.into());
+        };
+        Room::reserve(folder, &name.to_string_lossy(), size)
+    }
+
+    /// Replaces the file by `text`, and reserves `size` bytes for the next text. Without the space
+    /// the next text is written without a reserve.
+    fn fill(&mut self, text: &str, size: usize) -> anyhow::Result<()> {
+        let writing = || format!("writing {}", self.path.display());
+        let room = match self.room.take() {
+            Some(room) => room,
+            None => self.room_for(0).with_context(writing)?,
+        };
+        room.fill(text.as_bytes(), None).with_context(writing)?;
+        self.filled = true;
+        self.room = self.room_for(size).ok();
+        Ok(())
     }
 }
 
@@ -393,6 +422,45 @@ mod tests {
         let token = |nth: usize| config.servers[nth].token.as_ref().unwrap().secret.reveal();
         assert_eq!([token(0), token(1)], tokens);
         assert_eq!(config.pins(), [pin]);
+    }
+
+    #[test]
+    fn the_file_has_each_token_before_the_next_code_is_sent() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("client.yaml");
+        let tokens = [
+            "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ",
+            "hT4mW9cXz2QpLs7VbN0dKf6yRg3JuEa8iMoYk5C1vBs",
+        ];
+        let mut joined = code("tls://a:1");
+        joined.join(vec![code("tls://b:1"), code("tls://c:1")]).unwrap();
+        let servers = || {
+            let Either::Client(loaded) = load::file(&path).unwrap() else { panic!("no client") };
+            loaded.config.servers.iter().map(|server| server.label()).collect::<Vec<_>>()
+        };
+        let secret = || Token::new(tokens[0]).unwrap();
+        let all: Vec<_> = joined.each().map(|code| (code, Vec::new(), secret())).collect();
+        let mut place = Reserved::new(&path, 4096).unwrap();
+        let mut seen = Vec::new();
+        let exchange = |code: &Code, _: &[Candidate], _: &Token| {
+            match code.urls[0].as_str() {
+                "tls://a:1" => return Ok((Zeroizing::new(tokens[0].to_owned()), None)),
+                "tls://b:1" => seen.push(servers()),
+                _ => {
+                    seen.push(servers());
+                    return Ok((Zeroizing::new(tokens[1].to_owned()), None));
+                }
+            }
+            anyhow::bail!("the code is not good")
+        };
+        let nothing = (&ClientArgs::default(), &Lists::default(), "");
+        let write = |each: &[AtServer<'_>]| place.fill(&file(each, nothing)?, 4096);
+        let missing = redeem_each(&all, exchange, write).unwrap();
+        assert_eq!(missing.len(), 1);
+        assert_eq!(seen, [["a"], ["a"]]);
+        assert_eq!(servers(), ["a", "c"]);
+        drop(place);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no reserve is left");
     }
 
     #[test]

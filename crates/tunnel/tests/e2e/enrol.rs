@@ -166,7 +166,19 @@ fn a_joined_code_enrols_at_each_server() {
     client.wait_line(&["home.yaml lacks a server", "the code is not good"], SOON);
     wait("the service", SOON, || try_connect(public).ok());
     let text = fs::read_to_string(dir.path().join("home.yaml")).unwrap();
-    assert!(text.contains("\ntoken: ") && !text.contains("use:"), "{text}");
+    assert!(text.contains("    token: ") && !text.contains("use:"), "{text}");
+    drop(client);
+
+    // A second run with a good code of the second server adds that server alone.
+    let of_second = code(&servers[1], &["away"]);
+    let again = format!("{of_first}+{of_second}");
+    let mut command = redeem(dir.path(), &again, &["--publish", &publish]);
+    let client = Daemon::start("client", dir.path(), &mut command);
+    client.wait_line(&["home.yaml is there already and lacks the server at"], SOON);
+    client.wait_line(&["client `away` is enrolled at"], SOON);
+    wait("the service", SOON, || try_connect(public).ok());
+    let text = fs::read_to_string(dir.path().join("home.yaml")).unwrap();
+    assert!(text.matches("token: ").count() == 2 && text.contains("use: failover"), "{text}");
 }
 
 #[test]

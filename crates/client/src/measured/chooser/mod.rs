@@ -221,6 +221,17 @@ impl Chooser {
         }
     }
 
+    /// Records that a path is available which was not: the next step may probe it, whatever the
+    /// time of the last probe.
+    pub(super) fn is_available_again(&mut self, path: usize, now: Instant) {
+        if let Some(at) = self.probed.get_mut(path) {
+            *at = None;
+        }
+        if self.chosen == Some(path) {
+            self.return_at = Some(now);
+        }
+    }
+
     /// Decides on the next step.
     pub(super) fn step(&mut self, seen: &SeenLinks<'_>) -> Option<NextStep> {
         if seen.paths.len() < 2 || self.moving.is_some() {

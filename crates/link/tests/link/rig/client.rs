@@ -67,6 +67,8 @@ pub(crate) struct Scripted {
     /// The duration of a dial.
     pub(crate) delay: Cell<Duration>,
     pub(crate) is_down: Cell<bool>,
+    /// The path does not exist.
+    pub(crate) is_away: Cell<bool>,
     /// The number of dials without an answer, before the others.
     pub(crate) silent: Cell<u32>,
     pub(crate) dials: Cell<usize>,
@@ -84,6 +86,7 @@ impl Scripted {
             others: Cell::new(Faults::default()),
             delay: Cell::new(Duration::ZERO),
             is_down: Cell::new(false),
+            is_away: Cell::new(false),
             silent: Cell::new(0),
             dials: Cell::new(0),
             watch: RefCell::default(),
@@ -98,6 +101,10 @@ impl Dialer for Scripted {
         if self.is_down.get() {
             let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
             return Box::pin(std::future::ready(Err(refused.into())));
+        }
+        if self.is_away.get() {
+            let away = CarrierError::Unavailable("not there".to_owned());
+            return Box::pin(std::future::ready(Err(away)));
         }
         if let Some(left) = self.silent.get().checked_sub(1) {
             self.silent.set(left);

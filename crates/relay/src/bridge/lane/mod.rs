@@ -16,7 +16,7 @@ mod way;
 use std::collections::VecDeque;
 use std::fmt::{self, Debug};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
@@ -35,6 +35,20 @@ pub struct StreamLane {
     death: Death,
     /// Dropped with the lane.
     companion: Option<Box<dyn Debug + Send>>,
+}
+
+/// Breaks a lane whose stream moves no bytes any more, so that its carrier ends.
+#[derive(Clone, Debug, Default)]
+pub struct LaneBreaker(Weak<Ways>);
+
+impl LaneBreaker {
+    /// Breaks the lane. Its reader and its writer get an error, and queued bytes are lost. A lane
+    /// that was dropped stays as it is.
+    pub fn break_lane(&self) {
+        if let Some(ways) = self.0.upgrade() {
+            ways.break_both(io::ErrorKind::TimedOut);
+        }
+    }
 }
 
 /// The two queues between a lane and the task of its stream.
@@ -80,6 +94,12 @@ impl StreamLane {
     pub fn accompanied(mut self, companion: Box<dyn Debug + Send>) -> Self {
         self.companion = Some(companion);
         self
+    }
+
+    /// A handle that breaks the lane, from any thread.
+    #[must_use]
+    pub fn breaker(&self) -> LaneBreaker {
+        LaneBreaker(Arc::downgrade(&self.ways))
     }
 
     /// Stores an error: the lane has failed.
