@@ -262,8 +262,8 @@ fn supervisor_of_all(live: &[PathBuf]) -> Option<Instance> {
 }
 
 /// Whether a socket belongs to a daemon of the supervisor. A daemon has its socket before it
-/// reports the path to its supervisor, so its process id decides then. A daemon that has ended since
-/// the search does not count.
+/// reports the path to its supervisor, so its process id decides then. A daemon that has ended
+/// since the search does not count.
 fn is_of(daemons: &[Supervised], path: &Path) -> bool {
     if daemons.iter().filter_map(|one| one.control.as_ref()).any(|own| Path::new(own) == path) {
         return true;

@@ -341,16 +341,12 @@ impl Follower {
         self.ping(id, now);
     }
 
-    /// Measures the round trip of a server to which little is carried: a full queue says nothing
-    /// about the path. The first choice needs the figure in any case.
+    /// Measures the round trip of a server, when it is due.
     fn ping(&mut self, id: u64, now: Instant) {
         let Some(server) = self.servers.get_mut(&id) else { return };
-        let is_idle = server.rates.is_some_and(|rates| rates.iter().all(|rate| *rate < LOADED));
-        let is_due = match server.pinged {
-            None => server.active != Active::None,
-            Some(at) => now - at >= PING && is_idle,
-        };
-        if !is_due {
+        let since = server.pinged.map(|at| now - at);
+        let is_first = server.chooser.chooses_first();
+        if server.active == Active::None || !ping_is_due(since, server.rates, is_first) {
             return;
         }
         server.pinged = Some(now);
@@ -475,6 +471,17 @@ impl Follower {
     }
 }
 
+/// Whether the round trip is measured, `since` the last measurement on the present path: while
+/// little is carried, because a full queue says nothing about the path. The first choice needs the
+/// figure in any case.
+fn ping_is_due(since: Option<Duration>, rates: Option<[u64; 2]>, is_first: bool) -> bool {
+    let is_idle = rates.is_some_and(|rates| rates.iter().all(|rate| *rate < LOADED));
+    match since {
+        None => is_idle || is_first,
+        Some(since) => since >= PING && is_idle,
+    }
+}
+
 impl ChosenServer {
     fn new(uplink: &Uplink, links: Arc<Links>, measured: &Measured) -> Self {
         let labels: Vec<_> = links.paths.iter().map(|path| path.label.clone()).collect();
@@ -572,5 +579,20 @@ impl ChosenServer {
         }
         let chosen = choice.map(|(path, _)| self.name_of(path));
         measured.state().choices.insert(id, Choice { in_use, chosen, why });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_round_trip_of_a_path_is_not_measured_in_a_full_queue() {
+        let (idle, busy) = (Some([0, BUSY]), Some([0, LOADED]));
+        assert!(ping_is_due(None, idle, false) && ping_is_due(None, busy, true));
+        assert!(!ping_is_due(None, busy, false), "the path of a trial");
+        assert!(!ping_is_due(None, None, false), "the links have moved a moment ago");
+        assert!(ping_is_due(Some(PING), idle, false));
+        assert!(!ping_is_due(Some(PING), busy, true) && !ping_is_due(Some(PING / 2), idle, true));
     }
 }

@@ -177,6 +177,11 @@ impl Chooser {
         self.series.is_some() || self.busy.is_some() || self.first.is_some()
     }
 
+    /// Whether the first choice on the network is being made.
+    pub(super) const fn chooses_first(&self) -> bool {
+        self.first.is_some()
+    }
+
     /// The order in which a new carrier tries the paths.
     pub(super) fn order(&self, paths: &[Figures]) -> Vec<usize> {
         let mut order = order(paths);
