@@ -414,7 +414,9 @@ impl Follower {
                 let label = server.name_of(path);
                 // The other server was lost during the probe.
                 let is_away = outcome.is_none() && !server.available.has(path);
+                let is_loaded = is_loaded(server.rates);
                 match &outcome {
+                    Some(Ok(_)) if is_loaded => {}
                     Some(Ok(rtt)) => measured.note(&server.name, &label, |place, now| {
                         place.note_round_trip(*rtt, now);
                     }),
@@ -435,6 +437,9 @@ impl Follower {
                 } else {
                     let works = matches!(outcome, Some(Ok(_)));
                     server.chooser.probed(path, works, Instant::now());
+                    if works && is_loaded {
+                        server.chooser.probe_was_in_queue(path);
+                    }
                 }
             }
             Done::Moved(id, path, works) => {
@@ -471,11 +476,16 @@ impl Follower {
     }
 }
 
+/// Whether so much is carried that a round trip may be that of a full queue.
+fn is_loaded(rates: Option<[u64; 2]>) -> bool {
+    rates.is_some_and(|rates| rates.iter().any(|rate| *rate >= LOADED))
+}
+
 /// Whether the round trip is measured, `since` the last measurement on the present path: while
 /// little is carried, because a full queue says nothing about the path. The first choice needs the
 /// figure in any case.
 fn ping_is_due(since: Option<Duration>, rates: Option<[u64; 2]>, is_first: bool) -> bool {
-    let is_idle = rates.is_some_and(|rates| rates.iter().all(|rate| *rate < LOADED));
+    let is_idle = rates.is_some() && !is_loaded(rates);
     match since {
         None => is_idle || is_first,
         Some(since) => since >= PING && is_idle,

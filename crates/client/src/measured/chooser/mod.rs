@@ -215,6 +215,14 @@ impl Chooser {
         self.returns = works && self.chosen == Some(path);
     }
 
+    /// Records that the answer to a probe has waited in a full queue, so that the round trip of the
+    /// path is not known. The path is probed again as soon as little is carried.
+    pub(super) fn probe_was_in_queue(&mut self, path: usize) {
+        if let Some(at) = self.probed.get_mut(path) {
+            *at = None;
+        }
+    }
+
     /// Records that a probe could not begin, because the link dialled another path. The first
     /// choice tries the path again.
     pub(super) fn probe_was_put_off(&mut self, path: usize, now: Instant) {

@@ -206,6 +206,27 @@ async fn of_paths_that_carry_as_much_the_path_that_keeps_its_speed_over_a_pause_
     assert!(again.moves().is_empty());
 }
 
+#[test]
+fn a_path_whose_probe_waited_in_a_queue_is_probed_again_when_little_is_carried() {
+    let start = Instant::now();
+    let rtt = Some((Duration::from_millis(20), Duration::ZERO));
+    let figures = [Figures { rtt, ..Figures::default() }, Figures::default()];
+    let mut chooser = Chooser::new(&[Figures::default(); 2]);
+    let step = |chooser: &mut Chooser, second, rate| {
+        let now = start + Duration::from_secs(second);
+        let (paths, rates) = (&figures[..], Some([0, rate]));
+        chooser.step(&SeenLinks { now, paths, active: Active::One(0), rates })
+    };
+    assert_eq!(step(&mut chooser, 0, LOADED), None);
+    assert_eq!(step(&mut chooser, 1, LOADED), Some(NextStep::Probe(1)));
+    chooser.probed(1, true, start);
+    chooser.probe_was_in_queue(1);
+    assert_eq!(step(&mut chooser, 2, LOADED), None, "each path is asked once");
+    assert_eq!(step(&mut chooser, 3, 0), Some(NextStep::Probe(1)));
+    chooser.probed(1, true, start + Duration::from_secs(3));
+    assert_eq!(step(&mut chooser, 4, 0), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_path_that_becomes_slow_is_left_for_a_path_that_was_faster() {
     let mut world = TestNetwork::new(&[line(60, 10 * MB), line(60, 8 * MB)]);
