@@ -61,7 +61,7 @@ pub enum Network {
 }
 
 /// Runs a command of the set-up; its words are separated by spaces.
-fn sh(command: &str) {
+pub(super) fn sh(command: &str) {
     let mut words = command.split(' ');
     let program = words.next().unwrap();
     let output = Command::new(program).args(words).output().unwrap_or_else(|error| {
@@ -322,7 +322,7 @@ fn behind(nat: &str, inner: &str, net: &str, device: &str) {
     sh(&format!("ip -n {inner} route add default via {net}.1"));
 }
 
-fn namespace(name: &str) {
+pub(super) fn namespace(name: &str) {
     sh(&format!("ip netns add {name}"));
     sh(&format!("ip -n {name} link set lo up"));
 }
@@ -339,12 +339,17 @@ fn plug(to: &str, device: &str) {
     sh(&format!("ip link set {port} master internet up"));
 }
 
-/// Makes the bridge between all networks, with the addresses of the server.
-pub fn internet() {
+/// Makes the cage a machine: with loopback, and with hosts of its own.
+pub(super) fn machine() {
     sh("mkdir -p /run/netns");
     sh("mount -t tmpfs tmpfs /run/netns");
     sh("mount -t sysfs sysfs /sys");
     sh("ip link set lo up");
+}
+
+/// Makes the bridge between all networks, with the addresses of the server.
+pub fn internet() {
+    machine();
     sh("ip link add internet type bridge");
     sh(&format!("ip address add {SERVER_V4}/24 dev internet"));
     sh(&format!("ip address add {SERVER_V6}/64 dev internet nodad"));

@@ -11,5 +11,6 @@ mod rest;
 mod roaming;
 mod servers;
 mod systemd;
+mod two_paths;
 mod upgrades;
 mod vanish;

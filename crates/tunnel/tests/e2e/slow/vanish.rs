@@ -1,78 +1,60 @@
-//! Visitors whose path is cut: no FIN, no RST, no answer any more. Needs root, for a network
-//! namespace with a path that can be cut.
+//! Visitors whose path is cut: no FIN, no RST, no answer any more.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Origin, SOON, Scheme, Setup, connect, free_port, run, wait, wait_listening};
+use testkit::cage::{far_v4, in_cage, ip, on, uplinks};
+
+use crate::harness::{Origin, SOON, Scheme, Setup, connect, free_port, wait, wait_listening};
 
 /// A vanished visitor is gone by then: 5 min, and a reserve for a busy machine.
 const GONE: Duration = Duration::from_secs(330);
 
-/// A network namespace behind a path; both end with the value.
-struct Elsewhere {
-    name: String,
-    path: String,
-    programs: Vec<Child>,
-}
+/// The host of the visitors.
+const ELSEWHERE: &str = "elsewhere";
 
-impl Elsewhere {
-    fn new() -> Self {
-        let id = std::process::id();
-        let (name, path) = (format!("vanish{id}"), format!("v{}", id % 100_000));
-        for command in [
-            format!("ip netns add {name}"),
-            format!("ip link add {path} type veth peer name far netns {name}"),
-            format!("ip addr add 10.97.4.1/24 dev {path}"),
-            format!("ip link set {path} up"),
-            format!("ip -n {name} addr add 10.97.4.2/24 dev far"),
-            format!("ip -n {name} link set far up"),
-        ] {
-            let mut words = command.split(' ');
-            let done = run(Command::new(words.next().unwrap()).args(words));
-            assert!(done.status.success(), "{command}: {done:?}");
-        }
-        Self { name, path, programs: Vec::new() }
-    }
+/// Programs of the visitors; they end with the value.
+#[derive(Default)]
+struct Visitors(Vec<Child>);
 
+impl Visitors {
     /// Opens connections to this port. Each says a byte and reads nothing.
     fn visit(&mut self, port: u16, count: usize) {
+        let far = far_v4(0);
         let script = format!(
-            "for n in $(seq {count}); do exec {{fd}}<>/dev/tcp/10.97.4.1/{port}; printf x >&$fd; done; \
+            "for n in $(seq {count}); do exec {{fd}}<>/dev/tcp/{far}/{port}; printf x >&$fd; done; \
              echo open; sleep 900"
         );
-        let mut program = Command::new("ip")
-            .args(["netns", "exec", &self.name, "bash", "-c", &script])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut program = on(ELSEWHERE);
+        program.args(["bash", "-c", &script]).stdout(Stdio::piped());
+        let mut program = program.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "open\n");
-        self.programs.push(program);
-    }
-
-    /// Cuts the path.
-    fn vanish(&self) {
-        assert!(run(Command::new("ip").args(["link", "set", &self.path, "down"])).status.success());
+        self.0.push(program);
     }
 }
 
-impl Drop for Elsewhere {
+impl Drop for Visitors {
     fn drop(&mut self) {
-        for program in &mut self.programs {
+        for program in &mut self.0 {
             let _ = program.kill();
             let _ = program.wait();
         }
-        run(Command::new("ip").args(["link", "del", &self.path]));
-        run(Command::new("ip").args(["netns", "del", &self.name]));
     }
 }
 
 #[test]
 fn visitors_that_vanish_are_gone_within_5_min_and_a_paused_download_stays() {
+    in_cage(|| {
+        uplinks(ELSEWHERE, 1);
+        vanish();
+    });
+}
+
+fn vanish() {
     let echo = Origin::echo();
     // Each visitor gets bytes until it takes no more.
     let source = Origin::start(|mut socket| while socket.write_all(&[7; 65_536]).is_ok() {});
@@ -95,14 +77,14 @@ fn visitors_that_vanish_are_gone_within_5_min_and_a_paused_download_stays() {
     let mut paused = connect(busy);
     let before = [running.server.descriptors(), running.client().descriptors()];
 
-    let mut elsewhere = Elsewhere::new();
+    let mut elsewhere = Visitors::default();
     elsewhere.visit(idle, 20);
     elsewhere.visit(busy, 20);
     wait("the visitors are served", SOON, || {
         (running.server.descriptors() >= before[0] + 40).then_some(())
     });
     std::thread::sleep(Duration::from_secs(2));
-    elsewhere.vanish();
+    ip(ELSEWHERE, "link set near0 down");
     let begun = Instant::now();
     let mut left = before;
     wait("the visitors are gone on both ends", GONE, || {
