@@ -18,8 +18,8 @@ pub(super) const FASTER: u64 = 25;
 pub(super) const EQUAL: u64 = 5;
 
 /// The advantage in percent up to which a path that does not keep its window ([`keeps_window`])
-/// counts as equally fast as a path that keeps it: the headers of QUIC and KCP take up to 6 % more of
-/// a packet than the headers of TLS over TCP.
+/// counts as equally fast as a path that keeps it: the headers of QUIC and KCP take up to 6 % more
+/// of a packet than the headers of TLS over TCP.
 pub(super) const HEADERS: u64 = 10;
 
 /// What is known of a path: values with their ages.

@@ -16,7 +16,8 @@ pub(in super::super) enum ChoiceReason {
     Nearer { own: Duration, other: (usize, Duration) },
     /// It carried the most in trials.
     Faster { own: u64, other: (usize, u64) },
-    /// It carried about as much in trials as another path whose connection begins slowly after a pause.
+    /// It carried about as much in trials as another path, whose connection begins slowly after a
+    /// pause.
     KeepsWindow { own: u64, other: (usize, u64) },
     /// No other path carried more in trials.
     NoFaster { own: u64, other: (usize, u64) },

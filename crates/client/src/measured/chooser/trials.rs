@@ -1,5 +1,5 @@
-//! Trials of paths during a transfer: the links move to a path for some seconds, and the rate of the
-//! transfer is the measurement.
+//! Trials of paths during a transfer: the links move to a path for some seconds, and the rate of
+//! the transfer is the measurement.
 
 use std::time::Duration;
 
@@ -188,8 +188,8 @@ impl Chooser {
     }
 
     /// Ends a series: the fastest path is chosen. A path whose connection keeps its window over a
-    /// pause comes before a path that is a little faster, unless it is farther: a page after a pause
-    /// waits for less.
+    /// pause comes before a path that is a little faster, unless it is farther: a page after a
+    /// pause waits for less.
     fn end(&mut self, series: Series, seen: &SeenLinks<'_>) -> Option<NextStep> {
         let Series { direction, home, rates, .. } = series;
         let own = rates.first().map_or(0, |(_, rate)| *rate);

@@ -90,7 +90,7 @@ fn carriers(running: &Running, is_standby: bool) -> Vec<String> {
 }
 
 /// Whether the carrier with this peer has the second path.
-fn is_over_the_second(peer: &String) -> bool {
+fn is_over_the_second(peer: &str) -> bool {
     peer.contains(&format!("{}:", far_v4(1)))
 }
 
@@ -195,7 +195,7 @@ fn goes_on(fault: Fault, most: impl Fn(Scheme) -> Duration, lasts: Option<Durati
             assert!(pause < most(first), "{names}: {pause:?}");
             // A NAT that has lost its connections lets new connections pass.
             if fault == Fault::Swallows {
-                assert!(used.iter().all(is_over_the_second), "{names}: {used:?}");
+                assert!(used.iter().all(|peer| is_over_the_second(peer)), "{names}: {used:?}");
             }
         }
     }
