@@ -88,6 +88,8 @@ impl End {
             | Event::ProbeNextPath
             | Event::Silent
             | Event::Heard
+            | Event::Doubted(_)
+            | Event::Unanswered(_)
             | Event::TookOver(_)
             | Event::CarrierDead(_)
             | Event::GoingAway(_)

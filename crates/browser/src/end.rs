@@ -316,6 +316,8 @@ impl<S: Copy + PartialEq> End<S> {
             Event::GoingAway(GoAwayReason::Retire)
             | Event::Silent
             | Event::Heard
+            | Event::Doubted(_)
+            | Event::Unanswered(_)
             | Event::TookOver(_)
             | Event::FlowOpened { .. }
             | Event::Datagram { .. }

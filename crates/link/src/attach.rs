@@ -12,6 +12,7 @@ use proto::{Attach, CarrierNumber, Preview};
 use transport::Carrier;
 
 use crate::accept;
+use crate::gauge::Gauge;
 use crate::guard::guarded;
 use crate::inner::{Inner, Link};
 use crate::io::CarrierIo;
@@ -125,7 +126,7 @@ fn start(link: &Rc<Inner>, number: CarrierNumber, mut carrier: Carrier, leftover
     let streams = link.machine.borrow().stream_count();
     let stream_lanes = lanes
         .map(|lanes| Rc::new(StreamLanes::new(lanes, &link.budget, streams, &link.unread_window)));
-    let watch = carrier.peer.watch.clone();
+    let gauge = Gauge::of(&carrier.peer);
     let has_flows = link.machine.borrow().has_flows();
     let packets = Packets::new(carrier.datagrams.filter(|_| has_flows));
     if packets.is_some() {
@@ -133,7 +134,7 @@ fn start(link: &Rc<Inner>, number: CarrierNumber, mut carrier: Carrier, leftover
     }
     let has_packets = packets.is_some();
     let lane = carrier.lane;
-    let io = Rc::new(CarrierIo::new(link, number, lane, stream_lanes.clone(), packets, watch));
+    let io = Rc::new(CarrierIo::new(link, number, lane, stream_lanes.clone(), packets, gauge));
     let takes_pages = io.takes_pages;
     let reading = {
         let (inner, io) = (Rc::clone(link), Rc::clone(&io));

@@ -7,9 +7,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use net::pages::Pages;
 use proto::control::{ControlMessage, Strained};
-use proto::{Event, GoAwayReason, ResetCode, Side, StreamKey, Violation};
+use proto::{CarrierNumber, Event, GoAwayReason, ResetCode, Side, StreamKey, Violation};
 use transport::Outlet;
 
+use crate::gauge::Gauge;
 use crate::inlet::StreamInlet;
 use crate::inner::Inner;
 use crate::notices::{Direction, LowRate, Notice};
@@ -67,6 +68,8 @@ impl Inner {
             Event::ProbeNextPath => self.notices.add(Notice::Probe),
             Event::Silent => self.owner.answers(&self.handle(), false),
             Event::Heard => self.owner.answers(&self.handle(), true),
+            Event::Doubted(number) => self.doubt(now, number),
+            Event::Unanswered(number) => self.judge(now, number),
             Event::TookOver(_) => self.notices.add(Notice::TookOver),
             Event::CarrierDead(number) => self.carrier_ended(number),
             Event::GoingAway(GoAwayReason::Retire) => self.retire(false),
@@ -76,6 +79,24 @@ impl Inner {
             Event::GoingAway(GoAwayReason::Closed) => self.end(End::ByPeer),
             Event::GoingAway(GoAwayReason::Violation(code)) => self.end(End::Accused(code)),
             Event::Expired => self.end(End::Expired),
+        }
+    }
+
+    /// Notes how far the connection of a silent carrier is.
+    fn doubt(&self, now: Instant, number: CarrierNumber) {
+        let carriers = self.carriers.borrow();
+        let carrier = carriers.iter().find(|carrier| carrier.number == number);
+        let gauge = carrier.map(|carrier| Gauge::of(&carrier.peer));
+        *self.doubted.borrow_mut() = gauge.map(|gauge| gauge.doubted(number, now));
+    }
+
+    /// Gives up a carrier whose connection received nothing while the standby answered.
+    fn judge(&self, now: Instant, number: CarrierNumber) {
+        let doubted = self.doubted.take().filter(|doubted| doubted.carrier == number);
+        if doubted.is_some_and(|doubted| doubted.hears_nothing(now)) {
+            let (link, carrier) = (self.serial, number.0);
+            tracing::debug!(link, carrier, "the carrier is silent, and its standby answers");
+            self.machine.borrow_mut().give_up(now, number);
         }
     }
 

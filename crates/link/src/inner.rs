@@ -11,6 +11,7 @@ use proto::{Budget, CarrierNumber, FlowId, Open, ResetCode, StreamId, StreamKey}
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use crate::alarm::Alarm;
+use crate::gauge::Doubted;
 use crate::notices::Notices;
 use crate::orders::Orders;
 use crate::pages::{RecentSmall, RetainedPages};
@@ -80,6 +81,8 @@ pub(crate) struct Inner {
     /// ends.
     pub(crate) closing: Cell<bool>,
     pub(crate) notices: Notices,
+    /// The active carrier, while it is compared with the standby.
+    pub(crate) doubted: RefCell<Option<Doubted>>,
     /// The command to move that the supervisor of the link has not taken yet.
     pub(crate) orders: Orders,
     /// Received and sent payload bytes over all streams.
@@ -126,6 +129,7 @@ impl Inner {
             retirement: Retirement::default(),
             closing: Cell::new(false),
             notices: Notices::default(),
+            doubted: RefCell::default(),
             orders: Orders::default(),
             received: Cell::new(0),
             sent: Cell::new(0),

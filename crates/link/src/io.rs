@@ -2,13 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use proto::CarrierNumber;
-use transport::{Lane, Watch};
+use transport::Lane;
 
 use crate::charge::Charge;
 use crate::gathered::Gathered;
+use crate::gauge::Gauge;
 use crate::inner::Inner;
 use crate::lanes::StreamLanes;
 use crate::outbox::Outbox;
@@ -43,7 +43,7 @@ impl CarrierIo {
         mut lane: Box<dyn Lane>,
         stream_lanes: Option<Rc<StreamLanes>>,
         packets: Option<Packets>,
-        watch: Option<Arc<dyn Watch>>,
+        gauge: Gauge,
     ) -> Self {
         let takes_pages = stream_lanes.is_none() && lane.page_sink().is_some();
         let gives_pages = stream_lanes.is_none() && lane.page_source().is_some();
@@ -58,7 +58,7 @@ impl CarrierIo {
             run: Cell::default(),
             reading: Cell::new(0),
             charge: Charge::new(Rc::clone(&link.budget)),
-            strain: Strain::new(watch),
+            strain: Strain::new(gauge),
         }
     }
 
@@ -75,7 +75,7 @@ impl CarrierIo {
             return false;
         }
         let now = crate::now();
-        if let Some(rate) = self.strain.look(now) {
+        if let Some(rate) = self.strain.look(now, !self.outbox.borrow().is_empty()) {
             link.strained(rate);
         }
         self.stream_lanes

@@ -26,7 +26,8 @@
 //!   inlet  flow                  the commands of a stream and of a flow
 //!   inner                        the link, its owner
 //!   pages                        payload as pages: the rules, and the retained pages
-//!   budget  charge  strain       the memory of a link and of a carrier; a slow path
+//!   budget  charge               the memory of a link and of a carrier
+//!   gauge  strain                the statistics of a carrier's connection; a slow path
 //!   wakers  alarm  tasks  notices  orders  retirement  state  system    plain state, time and
 //!                                randomness
 //! ```
@@ -44,6 +45,7 @@ mod drive;
 mod end;
 mod flow;
 mod gathered;
+mod gauge;
 mod greet;
 mod guard;
 mod handle;

@@ -3,10 +3,9 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use transport::{ConnectionStats, Watch};
+use crate::gauge::{Figures, Gauge};
 
 /// The rate below which a rate counts as low, in bytes per second. Networks that limit UDP pass a
 /// few hundred kbit/s to a few Mbit/s.
@@ -25,8 +24,8 @@ const LASTS: Duration = Duration::from_secs(2);
 /// Measures the rate of a carrier. It needs no timer, because a strained carrier moves bytes all
 /// the time.
 pub(crate) struct Strain {
-    watch: Option<Arc<dyn Watch>>,
-    last: Cell<Option<(Instant, ConnectionStats)>>,
+    gauge: Gauge,
+    last: Cell<Option<(Instant, Option<Figures>)>>,
     run: Cell<Option<Spell>>,
 }
 
@@ -39,37 +38,40 @@ struct Spell {
 }
 
 impl Strain {
-    pub(crate) fn new(watch: Option<Arc<dyn Watch>>) -> Self {
-        Self { watch, last: Cell::default(), run: Cell::default() }
+    pub(crate) fn new(gauge: Gauge) -> Self {
+        Self { gauge, last: Cell::default(), run: Cell::default() }
     }
 
-    /// Whether the transport has no statistics of its path.
-    pub(crate) fn is_blind(&self) -> bool {
-        self.watch.is_none()
+    /// Whether nothing is known of the connection.
+    pub(crate) const fn is_blind(&self) -> bool {
+        matches!(self.gauge, Gauge::Nothing)
     }
 
     /// The rate in bytes per second, if it was low for [`LASTS`]. While the rate stays low it is
-    /// returned again every [`LASTS`].
-    pub(crate) fn look(&self, now: Instant) -> Option<u64> {
-        let watch = self.watch.as_ref()?;
+    /// returned again every [`LASTS`]. `waits`: the lane did not take all frames.
+    pub(crate) fn look(&self, now: Instant, waits: bool) -> Option<u64> {
         let last = self.last.get();
         if last.is_some_and(|(at, _)| now.saturating_duration_since(at) < EVERY) {
             return None;
         }
-        let stats = watch.stats();
-        self.last.set(Some((now, stats)));
-        let (at, before) = last?;
+        // The kernel is asked about a sender that waits, and about no other.
+        let is_idle = matches!(self.gauge, Gauge::Kernel(_)) && !waits;
+        let figures = if is_idle { None } else { self.gauge.figures() };
+        self.last.set(Some((now, figures)));
         let run = self.run.take();
+        let (Some((at, Some(before))), Some(figures)) = (last, figures) else { return None };
         let span = now.saturating_duration_since(at);
-        let acked = stats.acked_bytes.saturating_sub(before.acked_bytes);
-        let limited = stats.limited_bytes.saturating_sub(before.limited_bytes);
+        let acked = figures.acked_bytes.saturating_sub(before.acked_bytes);
         let rate = per_second(acked, span);
-        let lost = stats.lost_bytes.saturating_sub(before.lost_bytes);
-        // Three quarters of the bytes suffice, because the end of a stream is not limited. If a
-        // third of the packets is lost, the sender exceeds the capacity of the path, whatever the
-        // congestion control reports.
-        let is_limited = limited >= acked / 4 * 3 || lost >= acked / 2;
-        if span > APART || acked == 0 || !is_limited || rate >= LITTLE {
+        if span > APART || rate >= LITTLE {
+            return None;
+        }
+        if acked == 0 {
+            // A stop is no end of the period, and `Liveness` of the link handles a long stop.
+            self.run.set(run);
+            return None;
+        }
+        if !is_limited(&before, &figures) {
             return None;
         }
         // A rising rate belongs to the start of a transfer.
@@ -77,6 +79,22 @@ impl Strain {
         let lasts = now.saturating_duration_since(run.since) >= LASTS;
         self.run.set(Some(if lasts { Spell { since: now, rate } } else { run }));
         lasts.then_some(rate)
+    }
+}
+
+/// Whether the path limits the sender.
+fn is_limited(before: &Figures, now: &Figures) -> bool {
+    let acked = now.acked_bytes.saturating_sub(before.acked_bytes);
+    let lost = now.lost_bytes.saturating_sub(before.lost_bytes);
+    match (before.limited_bytes, now.limited_bytes) {
+        // Three quarters of the bytes suffice, because the end of a stream is not limited. If a
+        // third of the packets is lost, the sender exceeds the capacity of the path, whatever the
+        // congestion control reports.
+        (Some(before), Some(now)) => {
+            now.saturating_sub(before) >= acked / 4 * 3 || lost >= acked / 2
+        }
+        // The sender waits. A slow path without losses has this rate for each transport.
+        _ => lost >= acked / 20,
     }
 }
 
@@ -95,7 +113,10 @@ impl fmt::Debug for Strain {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
+
+    use transport::{ConnectionStats, Watch};
 
     use super::*;
 
@@ -120,7 +141,7 @@ mod tests {
     /// Measures ten times a second. Returns the number of reports of strain, and the last rate.
     fn carried(rates: impl IntoIterator<Item = (u64, bool)>) -> (usize, Option<u64>) {
         let path = Arc::new(Path::default());
-        let strain = Strain::new(Some(Arc::clone(&path) as Arc<dyn Watch>));
+        let strain = Strain::new(Gauge::Transport(Arc::clone(&path) as Arc<dyn Watch>));
         let mut now = Instant::now();
         let mut said = (0, None);
         for (bytes_a_second, is_limited) in rates {
@@ -128,7 +149,7 @@ mod tests {
             path.acked.fetch_add(bytes, Ordering::Relaxed);
             path.limited.fetch_add(if is_limited { bytes } else { 0 }, Ordering::Relaxed);
             now += Duration::from_millis(100);
-            if let Some(rate) = strain.look(now) {
+            if let Some(rate) = strain.look(now, true) {
                 said = (said.0 + 1, Some(rate));
             }
         }
@@ -152,5 +173,20 @@ mod tests {
         assert_eq!(carried(starts).0, 0, "a start of a second for each doubling");
         let pauses = (0..200).map(|turn| (125_000, turn % 20 < 10));
         assert_eq!(carried(pauses).0, 0, "short transfers");
+    }
+
+    #[test]
+    fn a_stop_does_not_end_the_period_of_a_low_rate() {
+        let stops = (0..60).map(|turn| (if turn % 12 < 6 { 125_000 } else { 0 }, true));
+        assert!(carried(stops).0 > 0, "stops of 600 ms");
+    }
+
+    #[test]
+    fn a_connection_in_the_kernel_is_limited_by_losses_alone() {
+        let at = |acked_bytes, lost_bytes| Figures { acked_bytes, limited_bytes: None, lost_bytes };
+        assert!(!is_limited(&at(0, 0), &at(1_000_000, 0)), "a slow path");
+        assert!(!is_limited(&at(0, 0), &at(1_000_000, 49_999)));
+        assert!(is_limited(&at(0, 0), &at(1_000_000, 50_000)));
+        assert!(!is_limited(&at(0, 900_000), &at(1_000_000, 900_000)), "losses of the past");
     }
 }

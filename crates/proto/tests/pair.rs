@@ -357,6 +357,76 @@ fn a_standby_takes_over_after_three_seconds_of_silence_whichever_end_waits() {
 }
 
 #[test]
+fn a_standby_that_answers_takes_over_from_a_carrier_whose_transport_hears_nothing() {
+    for side in [Client, Server] {
+        let mut pair = bulk_pair(ms(40), 100);
+        let id = pair.open(Client, &open("x"));
+        let mut active = pair.carrier();
+        pair.end_mut(side).hears_nothing = true;
+        // The second carrier is given up as early as the first, because it comes 10 s later.
+        for _ in 0..2 {
+            let standby = pair.add();
+            pair.run_for(ms(12_000));
+            pair.silence_carrier(active);
+            pair.write(side, id, b"once");
+            let start = pair.now;
+            pair.run_for(ms(600));
+            let end = pair.end(side);
+            let at = |wanted: &Event| {
+                let found = end.log.iter().find(|(at, event)| *at >= start && event == wanted);
+                found.map(|(at, _)| *at - start)
+            };
+            // 200 ms and two round trips, and three round trips more.
+            let doubted = at(&Event::Doubted(active)).expect("a silence");
+            assert!((ms(280)..ms(281)).contains(&doubted), "{side:?} {doubted:?}");
+            let took_over = at(&Event::TookOver(standby)).expect("an answer of the standby");
+            assert!((ms(400)..ms(401)).contains(&took_over), "{side:?} {took_over:?}");
+            assert_eq!(end.link.active_carrier(), Some(standby));
+            active = standby;
+        }
+        assert_eq!(pair.seen(side.peer(), id).count, 8, "{side:?}");
+    }
+}
+
+#[test]
+fn of_two_carriers_that_die_soon_after_each_other_the_second_is_not_compared() {
+    let mut pair = bulk_pair(ms(40), 100);
+    let id = pair.open(Client, &open("x"));
+    pair.end_mut(Client).hears_nothing = true;
+    let first = pair.carrier();
+    let second = pair.add();
+    pair.run_for(ms(5000));
+    pair.silence_carrier(first);
+    pair.write(Client, id, b"once");
+    pair.run_for(ms(1000));
+    let third = pair.add();
+    pair.run_for(ms(4000));
+    pair.silence_carrier(second);
+    pair.write(Client, id, b"again");
+    let start = pair.now;
+    pair.run_for(ms(3200));
+    let log = &pair.end(Client).log;
+    let took_over = log.iter().find(|(_, event)| *event == Event::TookOver(third));
+    assert_eq!(took_over.map(|(at, _)| *at - start), Some(ms(3000)));
+    assert_eq!(pair.seen(Server, id).count, 9);
+}
+
+#[test]
+fn without_an_answer_of_the_standby_no_carrier_is_given_up_early() {
+    let mut pair = bulk_pair(ms(40), 100);
+    let id = pair.open(Client, &open("x"));
+    pair.end_mut(Client).hears_nothing = true;
+    pair.add();
+    pair.run_for(ms(8000));
+    pair.silence();
+    pair.write(Client, id, b"lost");
+    pair.run_for(ms(2900));
+    let end = pair.end(Client);
+    assert_eq!(end.times(|event| matches!(event, Event::Doubted(_))), 1);
+    assert_eq!(end.times(|event| matches!(event, Event::Unanswered(_) | Event::TookOver(_))), 0);
+}
+
+#[test]
 fn a_silent_standby_is_given_up_like_an_idle_carrier_and_moves_no_stream() {
     let mut pair = bulk_pair(ms(40), 100);
     let first = pair.carrier();

@@ -23,6 +23,7 @@ impl Watch for Watched {
         let counters = session.counters();
         ConnectionStats {
             sent_packets: counters.packets_out,
+            received_packets: counters.packets_in,
             lost_packets: counters.lost,
             lost_bytes: counters.lost_bytes,
             acked_bytes: counters.acked_bytes,

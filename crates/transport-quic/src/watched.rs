@@ -14,16 +14,17 @@ pub(crate) struct Watched(pub(crate) Connection);
 
 impl Watch for Watched {
     fn stats(&self) -> ConnectionStats {
-        let path = self.0.stats().path;
+        let counted = self.0.stats();
+        let path = counted.path;
         // The window of `path` is the value that the controller reports to the pacer. The
         // controller's own metrics have the real window.
         let controller = self.0.congestion_state();
         let congestion = controller.metrics();
-        let counted = controller.into_any().downcast::<PathController>().ok();
-        let (acked_bytes, limited_bytes) =
-            counted.map_or((0, 0), |counted| (counted.acked, counted.limited));
+        let own = controller.into_any().downcast::<PathController>().ok();
+        let (acked_bytes, limited_bytes) = own.map_or((0, 0), |own| (own.acked, own.limited));
         ConnectionStats {
             sent_packets: path.sent_packets,
+            received_packets: counted.udp_rx.datagrams,
             lost_packets: path.lost_packets,
             lost_bytes: path.lost_bytes,
             acked_bytes,

@@ -130,6 +130,8 @@ pub trait Watch: fmt::Debug + Send + Sync {
 pub struct ConnectionStats {
     /// Packets sent since the connection began.
     pub sent_packets: u64,
+    /// Packets received since the connection began.
+    pub received_packets: u64,
     /// Sent packets that were declared lost.
     pub lost_packets: u64,
     /// Bytes in the lost packets.

@@ -107,6 +107,8 @@ impl Visit {
             | Event::ProbeNextPath
             | Event::Silent
             | Event::Heard
+            | Event::Doubted(_)
+            | Event::Unanswered(_)
             | Event::TookOver(_)
             | Event::CarrierDead(_)
             | Event::GoingAway(_)

@@ -22,7 +22,6 @@ use super::preference::Preference;
 use super::probing::Probing;
 use super::rates::{Rates, TrialResult};
 use super::standby::Standby;
-use crate::attach::Standing;
 use crate::backoff::Backoff;
 use crate::inner::Link;
 use crate::notices::{LowRate, Notice};
@@ -38,6 +37,10 @@ const ARRIVES: Duration = Duration::from_millis(500);
 /// The time in which the peer has to answer after a change of the network, unless three round trips
 /// are longer.
 const ANSWER: Duration = Duration::from_secs(1);
+
+/// The age from which a report of a low rate is about the present carrier. A report of the peer may
+/// have been on its way when the carrier was attached.
+const ABOUT_THIS: Duration = Duration::from_secs(2);
 
 /// The silence after which a link leaves its path in any case.
 const SILENT: Duration = Duration::from_secs(3);
@@ -62,9 +65,9 @@ pub(super) struct Watch {
     pub(super) probing: Probing,
     /// Whether a command has selected the path, so that the paths before it are not preferred.
     pub(super) is_pinned: bool,
-    /// After a change of the network: until when the peer has to answer, and the state of the link
-    /// at the change.
-    pub(super) answer_by: Option<(Instant, Standing)>,
+    /// After a change of the network: until when the peer has to answer, and the time of the
+    /// change.
+    pub(super) answer_by: Option<(Instant, Instant)>,
 }
 
 impl Drop for Watch {
@@ -130,7 +133,7 @@ impl Watch {
                     | Notice::ProbePath
                     | Notice::Move
                     | Notice::NetworkChanged) => {
-                        self.heed(notice);
+                        self.heed(notice, attached);
                         continue;
                     }
                 },
@@ -200,10 +203,13 @@ impl Watch {
     }
 
     /// Handles a notice after which the active carrier stays.
-    fn heed(&mut self, notice: Notice) {
+    fn heed(&mut self, notice: Notice, attached: Instant) {
         match notice {
             Notice::StandbyLost => self.standby.lost(&self.link),
-            Notice::Strained(low_rate) => self.try_quicker(low_rate),
+            Notice::Strained(low_rate) if attached.elapsed() >= ABOUT_THIS => {
+                self.try_quicker(low_rate);
+            }
+            Notice::Strained(_) => {}
             Notice::ProbePath => self.begin_probe(),
             Notice::Move => self.begin_move(),
             Notice::NetworkChanged => self.network_changed(),
@@ -345,19 +351,19 @@ impl Watch {
         let now = Instant::now();
         let answer = self.link.round_trip().map_or(ANSWER, |time| ANSWER.max(time * 3)).min(SILENT);
         // A further change does not prolong the wait.
-        self.answer_by.get_or_insert_with(|| (now + answer, self.link.standing()));
+        self.answer_by.get_or_insert((now + answer, now));
         self.standby.hurry(now);
         self.preference.hurry(now);
     }
 
     /// Leaves the path if the peer has not answered since the change of the network.
     fn check_answer(&mut self) {
-        let Some((_, standing)) = self.answer_by.take() else { return };
-        if standing != self.link.standing() || self.link.active_carrier().is_none() {
+        let Some((_, change)) = self.answer_by.take() else { return };
+        let Some(active) = self.link.active_carrier() else { return };
+        if self.link.inner.machine.borrow().has_heard_since(change.into()) {
             return;
         }
-        let active = self.link.active_carrier().filter(|_| self.link.has_standby());
-        if let Some(active) = active {
+        if self.link.has_standby() {
             self.link.inner.carrier_ended(active);
         } else {
             self.link.inner.notices.add(Notice::Probe);

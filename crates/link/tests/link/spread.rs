@@ -1,7 +1,8 @@
 //! Several paths of one link: the standby over the next path, and moves on command.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use link::client::StandbyPath;
@@ -9,7 +10,7 @@ use link::{Link, MoveError};
 use testkit::netem::Rng;
 use tokio::time::Instant;
 use transport::memory::{self, MemoryDialer};
-use transport::{Connection, Listener};
+use transport::{Connection, ConnectionStats, Listener, Watch};
 
 use crate::rig::{
     Appetite, Client, Rules, Scripted, Server, Tap, open, path, plan, until, virtually,
@@ -378,6 +379,45 @@ fn a_link_whose_source_address_is_gone_moves_at_once() {
             for transfer in transfer {
                 transfer.comes_exactly().await;
             }
+        });
+    }
+}
+
+/// A connection that received a packet in each millisecond, or no packet at all.
+#[derive(Debug)]
+struct Received(Option<Instant>);
+
+impl Watch for Received {
+    fn stats(&self) -> ConnectionStats {
+        let since = self.0.map_or(Duration::ZERO, |since| since.elapsed());
+        let received_packets = u64::try_from(since.as_millis()).unwrap();
+        ConnectionStats { received_packets, ..ConnectionStats::default() }
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        None
+    }
+}
+
+#[test]
+fn a_standby_that_answers_takes_over_early_where_the_connection_receives_nothing() {
+    // A connection that receives packets is slow and not dead.
+    for (receives, least, most) in [(false, 200, 500), (true, 3000, 3100)] {
+        virtually(async {
+            let scene = Scene::new(2, StandbyPath::Next);
+            let watch = Received(receives.then(Instant::now));
+            *scene.networks[0].1.watch.borrow_mut() = Some(Arc::new(watch));
+            let link = scene.client.live().await;
+            scene.has_standby(1).await;
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            let transfer = scene.transfer(&link, 20_000_000).await;
+            scene.set_down(1, true);
+            scene.networks[0].0.breakers().pop().unwrap().black_hole();
+            let begin = Instant::now();
+            until("the other path", || link.is_live() && scene.port() == 2).await;
+            let took = begin.elapsed();
+            assert!((least..most).contains(&took.as_millis()), "{took:?}");
+            transfer.comes_exactly().await;
         });
     }
 }

@@ -146,6 +146,7 @@ fn decode(info: &[u8]) -> Info {
     Info {
         unacked_segments: small(24),
         last_ack_millis: small(56),
+        acked_bytes: u64_at(info, 120),
         lost_segments: small(32),
         rtt_micros: small(68).filter(|micros| *micros > 0),
         window_segments: small(80),

@@ -9,6 +9,7 @@ mod message;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -46,6 +47,8 @@ pub struct Info {
     /// The time since the far end acknowledged anything, in milliseconds (`tcpi_last_ack_recv`).
     /// The reply to a zero-window probe counts.
     pub last_ack_millis: Option<u64>,
+    /// Acknowledged bytes so far (`tcpi_bytes_acked`).
+    pub acked_bytes: Option<u64>,
     /// Segments that count as lost.
     pub lost_segments: Option<u64>,
     /// The smoothed round-trip time in microseconds.
@@ -101,4 +104,25 @@ impl Kernel {
         }
         Err(Errno::PROTO.into())
     }
+}
+
+thread_local! {
+    static OF_THREAD: RefCell<Option<Kernel>> = const { RefCell::new(None) };
+}
+
+/// The statistics of a connection, by a netlink socket that this thread keeps. The request takes
+/// about 10 µs. `None`: there is no such connection, or the kernel does not answer.
+pub fn now(ends: Ends) -> Option<Info> {
+    OF_THREAD.with_borrow_mut(|kept| {
+        if kept.is_none() {
+            *kept = Kernel::open().ok();
+        }
+        match kept.as_mut()?.ask(ends) {
+            Ok(found) => found.map(|(_, info)| info),
+            Err(_) => {
+                *kept = None;
+                None
+            }
+        }
+    })
 }

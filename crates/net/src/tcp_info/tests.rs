@@ -75,6 +75,7 @@ fn an_answer_gives_the_figures_of_this_connection_only() {
     let figures = Info {
         unacked_segments: Some(0),
         last_ack_millis: Some(8),
+        acked_bytes: Some(1001), // 1,000 bytes and the SYN
         sent_segments: Some(1),
         retransmitted_segments: Some(0),
         retransmitted_bytes: Some(0),

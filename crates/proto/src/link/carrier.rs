@@ -8,9 +8,10 @@
 //! ```
 //! Frames are sent on one carrier, the active one. There is at most one standby. A standby carries
 //! only PINGs, so its loss is detected like that of an idle carrier. It takes over without a dial
-//! when the active carrier is lost, or has been silent for the time after which another path would
-//! be tried otherwise. It does not matter which side detects the loss first: a RESUME that arrives
-//! on a standby means that the peer has lost the active carrier.
+//! when the active carrier is lost, does not answer while the standby answers (`doubt.rs`), or has
+//! been silent for the time after which another path would be tried otherwise. It does not matter
+//! which side detects the loss first: a RESUME that arrives on a standby means that the peer has
+//! lost the active carrier.
 
 use crate::Instant;
 use std::collections::VecDeque;
@@ -18,6 +19,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::decoder::Decoder;
+use super::doubt::{Advice, Compared, Doubt};
 use super::liveness::{Liveness, Verdict};
 use super::{Event, LinkConfig};
 use crate::CarrierNumber;
@@ -78,6 +80,17 @@ impl Carrier {
     }
 }
 
+/// The live carrier and its standby, if there are both.
+fn pair(all: &[Carrier]) -> Option<Compared<'_>> {
+    if all.len() < 2 {
+        return None;
+    }
+    let standby = all.iter().find(|carrier| carrier.phase == Phase::Standby)?;
+    let active = all.iter().find(|carrier| carrier.is_live())?;
+    let carrier = active.number;
+    Some(Compared { carrier, active: &active.liveness, standby: &standby.liveness })
+}
+
 /// All carriers of a link: at most one active carrier and one standby.
 #[derive(Debug)]
 pub(super) struct Carriers {
@@ -85,11 +98,12 @@ pub(super) struct Carriers {
     /// The time since which there is no carrier.
     alone_since: Option<Instant>,
     expired: bool,
+    doubt: Doubt,
 }
 
 impl Carriers {
-    pub(super) const fn new(now: Instant) -> Self {
-        Self { all: Vec::new(), alone_since: Some(now), expired: false }
+    pub(super) fn new(now: Instant) -> Self {
+        Self { all: Vec::new(), alone_since: Some(now), expired: false, doubt: Doubt::default() }
     }
 
     pub(super) fn active(&self) -> Option<&Carrier> {
@@ -155,7 +169,35 @@ impl Carriers {
             self.alone_since.filter(|_| !self.expired).map(|since| since + config.resume_timeout);
         let silence =
             self.all.iter().map(|carrier| carrier.liveness.poll_timeout(config.keepalive)).min();
-        [expiry, silence].into_iter().flatten().min()
+        let doubt = pair(&self.all).and_then(|pair| self.doubt.poll_timeout(pair));
+        [expiry, silence, doubt].into_iter().flatten().min()
+    }
+
+    /// Gives up the active carrier, so that its standby takes over: the driver closes the carrier.
+    pub(super) fn give_up(
+        &mut self,
+        now: Instant,
+        number: CarrierNumber,
+        events: &mut VecDeque<Event>,
+    ) {
+        if self.standby().is_some() && self.get(number).is_some_and(Carrier::is_live) {
+            self.doubt.gave_up(now);
+            events.push_back(Event::CarrierDead(number));
+        }
+    }
+
+    /// Compares a silent active carrier with its standby.
+    fn compare(&mut self, now: Instant, events: &mut VecDeque<Event>) {
+        let Some(pair) = pair(&self.all) else { return };
+        match self.doubt.handle_timeout(pair, now) {
+            Advice::AskActive => self.ask(),
+            Advice::AskBoth(active) => {
+                self.all.iter_mut().for_each(|carrier| carrier.liveness.ask());
+                events.push_back(Event::Doubted(active));
+            }
+            Advice::Unanswered(number) => events.push_back(Event::Unanswered(number)),
+            Advice::Nothing => {}
+        }
     }
 
     /// Only queues events: on `CarrierDead` the driver closes the carrier and calls
@@ -183,6 +225,7 @@ impl Carriers {
                 events.push_back(Event::ProbeNextPath);
             }
         }
+        self.compare(now, events);
         let expired = self
             .alone_since
             .is_some_and(|since| now.saturating_duration_since(since) >= config.resume_timeout);

@@ -111,6 +111,12 @@ pub enum Event {
     Silent,
     /// Bytes arrived after [`Event::Silent`].
     Heard,
+    /// The active carrier is silent beside a standby, and a PING is sent on both. The driver notes
+    /// how far the transport of the active carrier is.
+    Doubted(CarrierNumber),
+    /// Only the standby has answered since [`Event::Doubted`]. If the transport of this active
+    /// carrier heard nothing from the peer either, the driver calls [`super::Link::give_up`].
+    Unanswered(CarrierNumber),
     /// The active carrier was lost, and this standby is now the active carrier.
     TookOver(CarrierNumber),
     /// The carrier is dead or was replaced: the driver closes it.

@@ -12,6 +12,8 @@
 //!   15 s     PING (keepalive), again every 10 s
 //!   35 s     two PINGs unanswered, a third due: dead
 //! ```
+//! `doubt.rs` compares a silent carrier with its standby earlier than that.
+//!
 //! Every frame but PONG waits for a reply: DATA for a CREDIT, a CREDIT for more DATA. If no reply
 //! arrives within a second, a PING requests a PONG.
 
@@ -91,6 +93,16 @@ impl Liveness {
 
     pub(super) const fn round_trip(&self) -> Option<Duration> {
         self.round_trip
+    }
+
+    /// The time since which a sent frame waits for a reply.
+    pub(super) const fn waiting(&self) -> Option<Instant> {
+        self.waiting
+    }
+
+    /// The last time at which bytes arrived.
+    pub(super) const fn heard(&self) -> Instant {
+        self.heard
     }
 
     /// Records that bytes arrived. Returns whether they end a silence.

@@ -21,12 +21,13 @@
 //! in `carrier.rs`, decoding in `input.rs`, the rules of lanes in `lane.rs`, the order of frames in
 //! `queue.rs`, `schedule.rs` and `output.rs`, first windows in `first_window.rs`, the exchange
 //! after the loss of a carrier in `resume.rs`, its early form in `preview.rs`, silence in
-//! `liveness.rs`, retirement in `goaway.rs`.
+//! `liveness.rs` and `doubt.rs`, retirement in `goaway.rs`.
 
 mod carrier;
 mod command;
 mod config;
 mod decoder;
+mod doubt;
 mod event;
 mod first_window;
 mod flows;
@@ -289,6 +290,18 @@ impl Link {
     /// Asks the peer for a sign of life on the active carrier, because its path may have changed.
     pub fn ask(&mut self) {
         self.carriers.ask();
+    }
+
+    /// Whether bytes arrived on the active carrier after `time`.
+    #[must_use]
+    pub fn has_heard_since(&self, time: Instant) -> bool {
+        self.carriers.active().is_some_and(|carrier| carrier.liveness.heard() > time)
+    }
+
+    /// Gives up the active carrier in favour of its standby, after [`Event::Unanswered`]. Without a
+    /// standby nothing happens.
+    pub fn give_up(&mut self, now: Instant, number: CarrierNumber) {
+        self.carriers.give_up(now, number, &mut self.events);
     }
 
     /// Handles the time `now`: queues small credits, probes silent carriers, reports dead carriers.

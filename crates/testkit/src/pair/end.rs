@@ -102,6 +102,8 @@ pub struct End {
     pub violation: Option<Violation>,
     /// Whether arriving bytes are kept in [`Seen::got`].
     pub keeps: bool,
+    /// Whether the transport of the active carrier hears nothing when only the standby answers.
+    pub hears_nothing: bool,
     /// Whether bytes of new streams are consumed at once.
     pub automatic: bool,
     pub(super) dead: Vec<CarrierNumber>,
@@ -141,6 +143,7 @@ impl End {
             received: 0,
             violation: None,
             keeps: true,
+            hears_nothing: false,
             automatic: true,
             dead: Vec::new(),
             eager: Vec::new(),
@@ -360,10 +363,17 @@ impl End {
                 self.dead.push(number);
                 self.log.push((now, event));
             }
+            Event::Unanswered(number) => {
+                self.log.push((now, event));
+                if self.hears_nothing {
+                    self.link.give_up(now, number);
+                }
+            }
             Event::Resumed
             | Event::ProbeNextPath
             | Event::Silent
             | Event::Heard
+            | Event::Doubted(_)
             | Event::TookOver(_)
             | Event::GoingAway(_)
             | Event::Expired => {
