@@ -7,10 +7,10 @@
 //!
 //! The default features add the rest. `certs` makes valid and flawed certificates. `conformance` is
 //! the suite that every transport passes unchanged. `path` is a NAT box with weather between a
-//! client and a server over UDP. `origins` are real, small TCP servers. `peer` is a
-//! hostile client. `stage`
-//! starts real daemons and the software around them. `cage` has network namespaces with NATs.
-//! `wire` is a network path between two daemons that breaks on demand.
+//! client and a server over UDP. `origins` are real, small TCP servers. `peer` is a hostile client.
+//! `stage` starts real daemons and the software around them. `cage` runs a test among network
+//! namespaces of its own: NATs, and a host with several uplinks. `wire` is a network path between
+//! two daemons that breaks on demand.
 
 #[cfg(feature = "stage")]
 pub mod cage;

@@ -74,10 +74,11 @@ pub(super) fn sh(command: &str) {
 /// Adds rules of nftables in a namespace.
 pub fn rules(namespace: &str, text: &str) {
     let mut nft = Command::new("ip");
-    nft.args(["netns", "exec", namespace, "nft", "-f", "-"]).stdin(Stdio::piped());
-    let mut nft = nft.spawn().unwrap();
+    nft.args(["netns", "exec", namespace, "nft", "-f", "-"]);
+    let mut nft = nft.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     nft.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    assert!(nft.wait().unwrap().success(), "{text}");
+    let ended = nft.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{text}{}", String::from_utf8_lossy(&ended.stderr));
 }
 
 /// Makes the network of the end with this number, 1 or 2; returns the namespace of its host. The

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use testkit::cage::{Fault, Router, far_v4, in_cage, routed_uplinks, within};
 use testkit::stage::{Over, Running};
 use testkit::wire::Way;
@@ -21,16 +22,12 @@ const HOST: &str = "laptop";
 /// Mbit/s of each path in each direction.
 const MBIT: u32 = 50;
 
-/// The values of `spread`.
+/// The values of `spread`. With the last two, each link has a standby.
 const SPREADS: [&str; 3] = ["none", "backup", "by_stream"];
 
 /// The same, with the choice by measurement for one path at a time: otherwise a link leaves no path
 /// over TCP that is only slow.
 const CHOICES: [&str; 3] = ["none\nchoose: measured", "backup", "by_stream"];
-
-/// A transfer may take so many times as long as over the good path alone. The largest factor seen
-/// was 4.2, for `backup` with two paths over TCP.
-const SLOWER: u32 = 8;
 
 /// The visitors, each with a stream.
 const VISITORS: usize = 4;
@@ -48,6 +45,10 @@ const SILENT: Duration = Duration::from_secs(5);
 
 /// The longest pause after a reset, on a busy machine.
 const TOLD: Duration = Duration::from_secs(2);
+
+/// The time in which each link has a standby over a path that is back: pauses between dials grow to
+/// 15 s, and a dial into a black hole takes 10 s.
+const BACK: Duration = Duration::from_secs(40);
 
 /// A path of the client: its transport, and its interface.
 type Path = (Scheme, u8);
@@ -73,25 +74,26 @@ fn start(origin: &Origin, spread: &str, paths: &[Path]) -> Running {
     running.wait_ready();
     running.wait_echo(running.public("echo"));
     running.wait_links(2);
-    if ["backup", "by_stream"].contains(&spread) {
-        wait("the standbys", SOON, || (carriers(&running, true).len() == 2).then_some(()));
+    if !spread.starts_with("none") {
+        wait("both standbys", SOON, || (addresses(&running, true).len() == 2).then_some(()));
     }
     running
 }
 
-/// The transports and addresses of the carriers of the client that are standbys, or are not.
-fn carriers(running: &Running, is_standby: bool) -> Vec<String> {
+/// The addresses of the server that the client's links use, or that their standbys use.
+fn addresses(running: &Running, is_standby: bool) -> Vec<String> {
     let status = running.status("client").unwrap();
-    let links = status["sessions"][0]["links"].as_array().cloned().unwrap_or_default();
-    let all =
-        links.iter().flat_map(|link| link["carriers"].as_array().cloned().unwrap_or_default());
-    let wanted = all.filter(|one| one["standby"].as_bool().unwrap_or_default() == is_standby);
-    wanted.map(|one| one["peer"].to_string()).collect()
+    let links = status["sessions"][0]["links"].as_array().unwrap().clone();
+    let carriers = links.iter().flat_map(|link| link["carriers"].as_array().unwrap());
+    let of = |one: &Value| one["peer"].as_str().unwrap().split(':').next().unwrap().to_owned();
+    let is_it = |one: &&Value| one["standby"].as_bool().unwrap_or_default() == is_standby;
+    carriers.filter(is_it).map(of).collect()
 }
 
-/// Whether the carrier with this peer has the second path.
-fn is_over_the_second(peer: &str) -> bool {
-    peer.contains(&format!("{}:", far_v4(1)))
+/// Waits until both links have a standby over this path.
+fn wait_standbys(running: &Running, nth: u8) {
+    let wanted = vec![far_v4(nth); 2];
+    wait("both standbys", BACK, || (addresses(running, true) == wanted).then_some(()));
 }
 
 /// Streams that send as much as half a path takes, and compare what an echo sends back.
@@ -167,103 +169,124 @@ fn transfer(port: u16, total: u64) -> Duration {
     begin.elapsed()
 }
 
-/// The pairs of transports: the first has the fault.
+/// A host and a router, and an echo on the host.
+fn machines() -> (Router, Origin) {
+    (routed_uplinks(HOST, 2, MBIT), within(HOST, Origin::echo))
+}
+
+/// The transports of both paths; the first path has the fault.
 const PAIRS: [[Scheme; 2]; 2] = [[Scheme::TLS, Scheme::TLS], [Scheme::QUIC, Scheme::TLS]];
 
-/// Streams go on within `most` after a fault of the first path. `lasts`: the fault ends again.
-fn goes_on(fault: Fault, most: impl Fn(Scheme) -> Duration, lasts: Option<Duration>) {
+/// Under each `spread` and over each of [`PAIRS`], streams go on after a fault of the first path,
+/// over the second path where the first lets nothing pass. The fault ends after `lasts`, if it
+/// ends.
+fn streams_go_on(fault: Fault, lasts: Option<Duration>) {
     let (router, origin) = machines();
     for spread in SPREADS {
         for [first, second] in PAIRS {
+            let case = format!("{spread}, {} and {}: {fault:?}", first.name, second.name);
+            // A UDP socket ignores what ICMP says, because anybody may say so.
+            let is_told = fault == Fault::Resets && first.over == Over::Tcp;
+            let most = if is_told { TOLD } else { SILENT };
             let running = start(&origin, spread, &[(first, 0), (second, 1)]);
             let load = Load::start(running.public("echo"));
             sleep(BEFORE);
             let begin = Instant::now();
             router.suffer(0, fault);
-            sleep(most(first));
-            let used = carriers(&running, false);
+            sleep(most);
+            let used = addresses(&running, false);
             if let Some(lasts) = lasts {
                 sleep(lasts.saturating_sub(begin.elapsed()));
                 router.recover();
-                // The first path is dialled again meanwhile.
-                sleep(most(first));
+                let back = Instant::now();
+                if spread == "none" {
+                    sleep(SILENT);
+                } else {
+                    wait_standbys(&running, 0);
+                    println!("{case}: standbys {:?} after the end", back.elapsed());
+                }
             }
             let pause = load.finish(begin);
-            router.recover();
-            let names = format!("{spread}, {} and {}", first.name, second.name);
-            println!("{names}: {fault:?}: the longest pause was {pause:?}; then {used:?}");
-            assert!(pause < most(first), "{names}: {pause:?}");
+            println!("{case}: the longest pause was {pause:?}, then {used:?}");
+            assert!(pause < most, "{case}: {pause:?}");
             // A NAT that has lost its connections lets new connections pass.
             if fault == Fault::Swallows {
-                assert!(used.iter().all(|peer| is_over_the_second(peer)), "{names}: {used:?}");
+                assert_eq!(used, vec![far_v4(1); 2], "{case}: the other path is used");
             }
+            drop(running);
+            router.recover();
         }
     }
-}
-
-fn machines() -> (Router, Origin) {
-    (routed_uplinks(HOST, 2, MBIT), within(HOST, Origin::echo))
 }
 
 #[test]
 fn a_nat_that_drops_its_connections_costs_a_pause_and_no_byte() {
-    in_cage(|| goes_on(Fault::Forgets, |_| SILENT, None));
+    in_cage(|| streams_go_on(Fault::Forgets, None));
 }
 
 #[test]
 fn a_nat_that_resets_its_connections_costs_no_byte() {
-    in_cage(|| {
-        goes_on(Fault::Resets, |scheme| if scheme.over == Over::Udp { SILENT } else { TOLD }, None)
-    });
+    in_cage(|| streams_go_on(Fault::Resets, None));
 }
 
 #[test]
-fn a_black_hole_that_ends_costs_a_pause_and_no_byte() {
-    in_cage(|| goes_on(Fault::Swallows, |_| SILENT, Some(Duration::from_secs(10))));
+fn a_black_hole_of_10_s_costs_a_pause_and_no_byte() {
+    in_cage(|| streams_go_on(Fault::Swallows, Some(Duration::from_secs(10))));
 }
 
-/// The bytes of each stream of a transfer, each way.
+/// The bytes of each stream of a transfer, each way: 40 MB on 50 Mbit/s are 7 s.
 const TOTAL: u64 = 10_000_000;
 
-/// A transfer over two paths of which the first has a fault takes little more time than a transfer
-/// over the second path alone.
-fn is_not_much_slower(fault: Fault, pairs: &[[Scheme; 2]]) {
+/// A transfer takes at most so many times the time over the good path alone where the bad path is
+/// over UDP. The strain of such a path shows after 2 to 3 s, in which little moves: 1.9 times on an
+/// idle machine.
+const SLOWER: u32 = 3;
+
+/// The same where the bad path is over TCP, which a link with a standby leaves only when it is
+/// silent for 3 s: up to 4.2 times on an idle machine, and 4.9 times beside a build.
+const SLOWER_OVER_TCP: u32 = 8;
+
+/// Under each of [`CHOICES`], transfers over both paths, of which the first has the fault, take
+/// hardly longer than over the second path alone.
+fn transfers_avoid(fault: Fault, pairs: &[[Scheme; 2]]) {
     let (router, origin) = machines();
-    let alone = {
-        let running = start(&origin, "none", &[(Scheme::TLS, 1)]);
-        transfer(running.public("echo"), TOTAL)
-    };
+    let running = start(&origin, "none", &[(Scheme::TLS, 1)]);
+    let alone = transfer(running.public("echo"), TOTAL);
+    drop(running);
     println!("the good path alone: {alone:?}");
     for spread in CHOICES {
         for [first, second] in pairs {
+            let case = format!("{spread}, {} and {}: {fault:?}", first.name, second.name);
+            let most = if first.over == Over::Udp { SLOWER } else { SLOWER_OVER_TCP };
             let running = start(&origin, spread, &[(*first, 0), (*second, 1)]);
             router.suffer(0, fault);
             let took = transfer(running.public("echo"), TOTAL);
-            router.recover();
             let factor = took.as_secs_f64() / alone.as_secs_f64();
-            let names = format!("{spread}, {} and {}", first.name, second.name);
-            println!("{names}: {fault:?}: {took:?}, {factor:.2} of the good path alone");
-            assert!(took < alone * SLOWER, "{names}: {took:?}");
+            println!("{case}: {took:?}, {factor:.2} of the good path alone");
+            assert!(took < alone * most, "{case}: {took:?}");
+            drop(running);
+            router.recover();
         }
     }
 }
 
+/// The pairs of transports of which the first is over UDP.
+const UDP_PAIRS: [[Scheme; 2]; 2] = [[Scheme::QUIC, Scheme::TLS], [Scheme::KCP, Scheme::TLS]];
+
+/// The pairs for losses. TCP has no part in a policer of UDP.
+const LOSSY_PAIRS: [[Scheme; 2]; 3] = [UDP_PAIRS[0], UDP_PAIRS[1], PAIRS[0]];
+
 #[test]
 fn where_udp_is_policed_on_a_path_streams_take_the_other_path() {
-    in_cage(|| {
-        is_not_much_slower(
-            Fault::Polices(125),
-            &[[Scheme::QUIC, Scheme::TLS], [Scheme::KCP, Scheme::TLS]],
-        )
-    });
+    in_cage(|| transfers_avoid(Fault::Polices(125), &UDP_PAIRS));
 }
 
 #[test]
 fn where_a_path_loses_what_the_client_sends_streams_take_the_other_path() {
-    in_cage(|| is_not_much_slower(Fault::Loses(Way::Up, 30), &PAIRS));
+    in_cage(|| transfers_avoid(Fault::Loses(Way::Up, 30), &LOSSY_PAIRS));
 }
 
 #[test]
 fn where_a_path_loses_what_the_server_sends_streams_take_the_other_path() {
-    in_cage(|| is_not_much_slower(Fault::Loses(Way::Down, 30), &PAIRS));
+    in_cage(|| transfers_avoid(Fault::Loses(Way::Down, 30), &LOSSY_PAIRS));
 }
