@@ -206,16 +206,14 @@ type OpenedStream = (StreamLane, oneshot::Receiver<Option<ResetCode>>, [u64; 2])
 impl Through {
     async fn carrier(self) -> Result<Carrier, CarrierError> {
         let via = &self.via;
-        let all = self.shared.uplinks.all();
-        let other = all.iter().find(|uplink| **uplink.label() == **via);
-        let other = other.ok_or_else(|| {
+        let other = self.shared.uplinks.on_the_way(via).ok_or_else(|| {
             unavailable(format!("server {via} is not in the configuration any more"))
         })?;
         // A detour that waits for a link to the other server is in nobody's way.
         let at = other.live_worker(self.worker.index, PATIENCE).await;
         let at = at.ok_or_else(|| self.no_link())?;
-        let begun = self.begin(other).await?;
-        let (lane, reset, [link, session]) = self.stream(other, at).await?;
+        let begun = self.begin(&other).await?;
+        let (lane, reset, [link, session]) = self.stream(&other, at).await?;
         // Each carrier has a text of its own, by which the carrier is found.
         let name: Arc<str> = Arc::from(&**via);
         let (via, breaker) = (Arc::clone(&name), lane.breaker());

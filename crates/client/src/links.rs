@@ -206,6 +206,11 @@ impl Links {
         self.trial.send_replace(Trial::UnderWay);
     }
 
+    /// Ends the trial: failures are logged again.
+    pub(super) fn end_trial(&self) {
+        self.trial.send_replace(Trial::None);
+    }
+
     /// Whether the set is on trial.
     pub(super) fn are_on_trial(&self) -> bool {
         !matches!(*self.trial.borrow(), Trial::None)

@@ -1,5 +1,8 @@
 //! The change of the servers of a client at a reload: new links where the settings of links have
 //! changed, servers that are added, and servers that are removed.
+//!
+//! Changed paths are tried before anything changes. An added server through which a changed path
+//! leads is connected before the trial, and gets the services when the reload has succeeded.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,6 +15,7 @@ use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
 use super::links::{Links, Plan};
+use super::shared::ClientShared;
 use super::uplink::Uplink;
 use super::{Client, detour, keeping, register};
 use node::memory;
@@ -43,6 +47,31 @@ impl Drop for Untried {
     }
 }
 
+/// Servers that are connected before the changed paths through them are tried. On drop their links
+/// end, unless the servers are in use.
+struct Ahead {
+    shared: Arc<ClientShared>,
+    all: Vec<Arc<Uplink>>,
+}
+
+impl Ahead {
+    fn has(&self, uplink: &Uplink) -> bool {
+        self.all.iter().any(|one| one.id == uplink.id)
+    }
+
+    /// The servers are in the list of servers now.
+    fn succeeded(mut self) {
+        self.all.clear();
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.shared.uplinks.set_ahead(Vec::new());
+        self.all.iter().for_each(|uplink| uplink.links().give_up());
+    }
+}
+
 /// The longest wait for a link to a server that was added, before a removed server is left.
 const ADDED: Duration = Duration::from_secs(10);
 
@@ -63,6 +92,8 @@ pub(super) struct NewServers {
     /// The new links of uplinks whose settings have changed, by the id of the uplink.
     replaced: HashMap<u64, (Arc<Links>, Untried)>,
     added: Vec<Arc<Uplink>>,
+    /// Those of the added servers that have links already.
+    ahead: Ahead,
     removed: Vec<Arc<Uplink>>,
 }
 
@@ -87,15 +118,13 @@ impl Client {
         let before = self.shared.uplinks.all();
         let of_links = |changed: &&Changed| changed.change == Change::Reconnect;
         let reconnects = differs.iter().filter(of_links).any(|changed| changed.key != "servers");
-        let (mut all, mut added) = (Vec::new(), Vec::new());
-        let mut replaced = HashMap::new();
+        let (mut all, mut added, mut changed) = (Vec::new(), Vec::new(), Vec::new());
         let generation = before.iter().map(|uplink| uplink.generation()).max().unwrap_or_default();
         for server in &new.servers {
             if let Some(uplink) = before.iter().find(|uplink| uplink.is_of(server)) {
                 let is_same = running.servers.iter().any(|other| other == server);
                 if reconnects || !is_same {
-                    let begun = self.other_links(new, server, uplink).await?;
-                    replaced.insert(uplink.id, begun);
+                    changed.push((server, Arc::clone(uplink)));
                 }
                 all.push(Arc::clone(uplink));
                 continue;
@@ -109,6 +138,11 @@ impl Client {
             added.push(Arc::clone(&uplink));
             all.push(uplink);
         }
+        let ahead = self.connect_ahead(&added, changed.iter().map(|(server, _)| *server)).await?;
+        let mut replaced = HashMap::new();
+        for (server, uplink) in changed {
+            replaced.insert(uplink.id, self.other_links(new, server, &uplink).await?);
+        }
         if let Err(why) = self.try_links(&replaced).await {
             for (_, untried) in replaced.into_values() {
                 untried.abandon(self.workers.handles()).await;
@@ -117,7 +151,43 @@ impl Client {
         }
         let is_gone = |uplink: &&Arc<Uplink>| all.iter().all(|other| other.id != uplink.id);
         let removed = before.iter().filter(is_gone).cloned().collect();
-        Ok(NewServers { all, replaced, added, removed })
+        Ok(NewServers { all, replaced, added, ahead, removed })
+    }
+
+    /// Connects the added servers through which paths of `changed` lead, and waits for the outcome.
+    /// A server that is away keeps paths of other servers from nothing, because a server may have
+    /// another path.
+    async fn connect_ahead(
+        &self,
+        added: &[Arc<Uplink>],
+        changed: impl Iterator<Item = &ServerPaths>,
+    ) -> anyhow::Result<Ahead> {
+        let paths = changed.flat_map(|server| &server.paths);
+        let ways: Vec<_> = paths.filter_map(|path| path.via.as_deref()).collect();
+        let is_way = |uplink: &&Arc<Uplink>| ways.contains(&uplink.label().as_str());
+        let all: Vec<_> = added.iter().filter(is_way).cloned().collect();
+        let ahead = Ahead { shared: Arc::clone(&self.shared), all: all.clone() };
+        self.shared.uplinks.set_ahead(all);
+        for uplink in &ahead.all {
+            // The services follow when the reload has succeeded.
+            uplink.begin_charge(false);
+            let links = uplink.links();
+            links.on_trial();
+            let wanted = (uplink, uplink.wanted_links());
+            keeping::start(&links, self.workers.handles(), &self.shared, wanted).await?;
+        }
+        for uplink in &ahead.all {
+            let links = uplink.links();
+            if let Err(why) = links.come_alive().await {
+                let server = uplink.label();
+                tracing::warn!(
+                    server = &**server,
+                    "cannot connect to the added server {server}: {why}"
+                );
+            }
+            links.end_trial();
+        }
+        Ok(ahead)
     }
 
     /// Waits until the new links of each server are live. Of several servers a server that is away
@@ -140,7 +210,7 @@ impl Client {
     /// server that was removed continue until they end.
     pub(super) async fn use_servers(&self, new: NewServers) {
         let (shared, handles) = (&self.shared, self.workers.handles());
-        let NewServers { all, replaced, added, removed } = new;
+        let NewServers { all, replaced, added, ahead, removed } = new;
         let is_changed = !replaced.is_empty() || !removed.is_empty();
         let config = shared.config.load_full();
         for uplink in &all {
@@ -159,8 +229,13 @@ impl Client {
         // The order, or the policy, may have changed.
         shared.uplinks.set(all.clone());
         for uplink in &added {
+            if ahead.has(uplink) && !config.policy.is_single() {
+                uplink.begin_charge(true);
+                register::anew(handles, shared, uplink).await;
+            }
             self.keep_links(uplink).await;
         }
+        ahead.succeeded();
         if shared.leaving.load(Ordering::SeqCst) {
             // A drain that has read the former list knows nothing of the added servers.
             added.iter().for_each(|uplink| uplink.leave());

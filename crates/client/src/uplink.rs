@@ -315,6 +315,9 @@ impl Uplink {
 #[derive(Debug)]
 pub(crate) struct Uplinks {
     all: ArcSwap<Vec<Arc<Uplink>>>,
+    /// The servers that a reload connects before it uses them: the way to other servers may lead
+    /// through them.
+    ahead: ArcSwap<Vec<Arc<Uplink>>>,
     /// The first uplink of the start.
     initial: Arc<Uplink>,
     /// The paths to servers through other servers that are in use.
@@ -333,6 +336,7 @@ impl Uplinks {
         let all = std::iter::once(Arc::clone(&initial)).chain(others).collect();
         Self {
             all: ArcSwap::from_pointee(all),
+            ahead: ArcSwap::default(),
             initial,
             detours: Arc::default(),
             why: ArcSwapOption::empty(),
@@ -364,6 +368,18 @@ impl Uplinks {
         self.all.store(Arc::new(all));
         self.stirred.notify_one();
         self.changed.notify_waiters();
+    }
+
+    /// Records the servers that a reload connects before it uses them.
+    pub(super) fn set_ahead(&self, ahead: Vec<Arc<Uplink>>) {
+        self.ahead.store(Arc::new(ahead));
+    }
+
+    /// The server through which a path leads.
+    pub(super) fn on_the_way(&self, label: &str) -> Option<Arc<Uplink>> {
+        let is_it = |uplink: &&Arc<Uplink>| **uplink.label() == *label;
+        let found = self.all.load().iter().find(is_it).cloned();
+        found.or_else(|| self.ahead.load().iter().find(is_it).cloned())
     }
 
     /// Waits until there are several servers of which one has the services. `policy` returns the

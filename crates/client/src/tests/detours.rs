@@ -1,5 +1,7 @@
 //! A client whose two servers have paths through each other.
 
+use std::num::NonZeroUsize;
+
 use testkit::wire::{Entry, Wire};
 
 use super::*;
@@ -265,11 +267,8 @@ async fn a_detour_follows_a_reload_that_changes_or_removes_the_other_server() {
 
     // The stream of a link without another path stays on its detour.
     drop(visitor);
-    // A reload dials the changed paths before it adds the other server.
-    for paths in [&fra[..], &fra[1..]] {
-        client.apply(stage.config([paths, &[stage.direct(1)]], "")).await.unwrap();
-        wait_links_to_nyc(&client, 1).await;
-    }
+    client.apply(stage.config([&fra[1..], &[stage.direct(1)]], "")).await.unwrap();
+    wait_links_to_nyc(&client, 1).await;
     wait_carriers(&client, 0, SOON, is_detour).await;
     let mut visitor = stage.wait_visitor().await;
     client.apply(stage.config([&fra[..1], &[]], "")).await.unwrap();
@@ -279,6 +278,59 @@ async fn a_detour_follows_a_reload_that_changes_or_removes_the_other_server() {
     converse(&mut visitor, "over the detour alone").await;
     drop(visitor);
     wait_links_to_nyc(&client, 0).await;
+    stage.stop(client).await;
+}
+
+#[tokio::test]
+async fn a_reload_adds_a_server_and_reaches_another_server_through_it_alone() {
+    let stage = Stage::start(RIGHT, Features::OURS).await;
+    let fra = [stage.direct(0), stage.through(0)];
+    let client = Client::start(stage.config([&fra[..1], &[]], "")).await.unwrap();
+    let mut visitor = stage.wait_visitor().await;
+    let other = stage.config([&fra[1..], &[stage.direct(1)]], "");
+
+    // A server that is away is no way: nothing changes.
+    stage.cut(1);
+    let refused = client.apply(other.clone()).await.unwrap_err().to_string();
+    assert!(refused.contains("there is no connection with what has changed"), "{refused}");
+    let servers = || async { client.status().await.sessions.into_iter().map(|one| one.peer) };
+    assert_eq!(servers().await.collect::<Vec<_>>(), ["fra"]);
+    assert_eq!(carriers(&client, 0).await, [(None, false)]);
+    converse(&mut visitor, "over the direct path").await;
+
+    stage.direct[1].entry(Entry::Open);
+    client.apply(other).await.unwrap();
+    assert!(servers().await.any(|server| server == "nyc"));
+    converse(&mut visitor, "over the former link").await;
+    drop(visitor);
+    let detour = Some("nyc".to_owned());
+    wait_carriers(&client, 0, SOON, |carriers| carriers == [(detour.clone(), false)]).await;
+    drop(stage.wait_visitor().await);
+    stage.stop(client).await;
+}
+
+#[tokio::test]
+async fn a_server_that_was_connected_ahead_gets_the_services() {
+    let stage = Stage::start(RIGHT, Features::OURS).await;
+    let fra = [stage.direct(0), stage.through(0)];
+    let of_nyc = |mut config: ClientConfig| {
+        config.services[0].servers.clear();
+        config.connections = NonZeroUsize::new(2);
+        config
+    };
+    let client = Client::start(of_nyc(stage.config([&fra[..1], &[]], ""))).await.unwrap();
+    drop(stage.wait_visitor().await);
+    client.apply(of_nyc(stage.config([&fra[1..], &[stage.direct(1)]], ""))).await.unwrap();
+    wait_links_to_nyc(&client, 2).await;
+    // Both servers are on this machine, so the address is in use.
+    let all = client.shared.uplinks.all();
+    let nyc = all.iter().find(|uplink| **uplink.label() == *"nyc").unwrap();
+    let asked = async {
+        while nyc.published.outcome("echo").is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(SOON, asked).await.expect("nyc is asked to publish the service");
     stage.stop(client).await;
 }
 
