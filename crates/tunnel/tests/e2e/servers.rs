@@ -86,6 +86,10 @@ impl Stage {
         self.client = Some(daemon(self.dir.path(), "client", "client"));
     }
 
+    pub(crate) fn client(&self) -> &Daemon {
+        self.client.as_ref().unwrap()
+    }
+
     pub(crate) fn start_server(&mut self, n: usize) {
         self.servers[n].daemon = daemon(self.dir.path(), "server", self.servers[n].name);
         wait_listening(self.servers[n].port, SOON);
@@ -127,7 +131,7 @@ impl Stage {
     }
 
     /// Waits until `tunnel clients` of a server says whether the client stands by there.
-    fn wait_known(&self, n: usize, stands_by: bool) {
+    pub(crate) fn wait_known(&self, n: usize, stands_by: bool) {
         let socket = self.dir.path().join(format!("{}.sock", self.servers[n].name));
         wait(&format!("server {n} to know that it stands by: {stands_by}"), LONG, || {
             let output = run(tunnel(&["clients", "--json"]).arg("--control").arg(&socket));
@@ -140,7 +144,7 @@ impl Stage {
     }
 
     /// Waits until the client has counted these takeovers of each server.
-    fn wait_takeovers(&self, counts: [u64; 2]) {
+    pub(crate) fn wait_takeovers(&self, counts: [u64; 2]) {
         wait(&format!("the takeovers {counts:?}"), LONG, || {
             let status = self.status()?;
             let sessions = status["sessions"].as_array()?;

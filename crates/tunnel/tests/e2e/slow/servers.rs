@@ -207,6 +207,34 @@ fn a_server_that_accepts_and_never_answers_is_replaced() {
     stage.wait_states(["standby", "up"]);
 }
 
+/// The machine of the first server stops when the services are about to return to the server. The
+/// registration reaches the server later, and so does its withdrawal.
+#[test]
+fn a_server_that_is_late_to_take_over_again_publishes_nothing() {
+    let mut stage = Stage::new(&format!("use: failover\n{EACH}"));
+    stage.start();
+    stage.wait_states(["up", "standby"]);
+    stage.servers[0].daemon.kill();
+    stage.wait_states(["down", "up"]);
+    stage.wait_takeovers([0, 1]);
+    stage.start_server(0);
+    stage.wait_known(0, true);
+    // It takes over after 30 s. Until then nothing on its idle link expects an answer.
+    thread::sleep(Duration::from_secs(25));
+    stage.servers[0].daemon.signal(Signal::STOP);
+    stage
+        .client()
+        .wait_line(&["server fra does not answer; the former server keeps the services"], LONG);
+    assert!(stage.echoes(1));
+    stage.servers[0].daemon.signal(Signal::CONT);
+    stage.servers[0].daemon.wait_line(&["service at-fra of client home is published"], LONG);
+    stage.wait_known(0, true);
+    wait("the port to be closed", LONG, || try_connect(stage.servers[0].public).err());
+    stage.wait_states(["standby", "up"]);
+    stage.wait_takeovers([0, 1]);
+    assert!(stage.echoes(1));
+}
+
 #[test]
 fn both_servers_are_away_and_come_back() {
     for policy in ["all", "failover", "nearest"] {
