@@ -89,14 +89,26 @@ impl End {
         Ok(self.addresses.get(path).context("no such path")?.0)
     }
 
-    /// Takes the address of a path away, as a cable that is pulled or a network that is left.
+    /// Takes the address of a path away, as a cable that is pulled or a network that is left. The
+    /// end accepts no packet to the address from now on.
     pub(super) fn leave(&self, path: usize) -> Result<()> {
-        self.ip(&format!("address del {}/32 dev wire", self.address_on(path)?))
+        let address = self.address_on(path)?;
+        // The kernel removes only the local route that it made itself, which another has replaced.
+        // While a local route is there, the kernel keeps the routes whose source is the address.
+        self.ip(&format!("route del local {address}/32 dev wire table local"))?;
+        self.ip(&format!("address del {address}/32 dev wire"))?;
+        let routes = self.ip("route show table all")?;
+        ensure!(
+            !names(&routes, address),
+            "{}: routes name the lost address {address}: {routes}",
+            self.name
+        );
+        Ok(())
     }
 
     /// The first path leads everywhere: a network has a default route.
     pub(super) fn default_route(&self) -> Result<()> {
-        self.ip("route replace default dev wire")
+        self.ip("route replace default dev wire").map(drop)
     }
 
     /// Gives the address of a path back.
@@ -138,10 +150,11 @@ impl End {
         value.and_then(|(_, value)| value.parse().ok()).context("no RetransSegs in net/snmp")
     }
 
-    fn ip(&self, line: &str) -> Result<()> {
+    /// Runs `ip` with these words at this end. Returns what it says.
+    fn ip(&self, line: &str) -> Result<String> {
         let (good, said) = capture(self.command("ip").args(line.split(' ')))?;
         ensure!(good, "{}: ip {line}: {}", self.name, said.trim());
-        Ok(())
+        Ok(said)
     }
 
     fn set(&self, key: &str, value: &str) -> Result<()> {
@@ -177,6 +190,12 @@ impl End {
         }
         Ok(())
     }
+}
+
+/// Whether a route of a table of `ip route` has this address or comes from it.
+fn names(routes: &str, address: Ipv4Addr) -> bool {
+    let mut words = routes.split_whitespace();
+    words.any(|word| word.parse().is_ok_and(|one: Ipv4Addr| one == address))
 }
 
 /// The port of a line of `/proc/net/tcp`, if the line is about a listening socket.
@@ -292,6 +311,15 @@ fn device() -> Result<Device> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_route_names_its_address_and_its_source() {
+        let routes = "local 198.18.1.1 dev wire table local scope host congctl cubic\n\
+                      198.18.0.2 dev wire scope link src 198.18.0.1";
+        let named = [[1, 1], [0, 1], [0, 2], [1, 2], [1, 11]];
+        let named = named.map(|[path, end]| names(routes, Ipv4Addr::new(198, 18, path, end)));
+        assert_eq!(named, [true, true, true, false, false]);
+    }
 
     #[test]
     fn listeners_are_told_from_other_sockets() {

@@ -102,14 +102,16 @@ fn rate(reads: &[Reads], from: Instant, to: Instant) -> f64 {
     bytes as f64 * 8e-6 / (to - from).as_secs_f64()
 }
 
-/// The longest pause between two reads of a stream, of the pauses that ended within [`AFTER`].
+/// The longest pause of a stream that ends within [`AFTER`], or lasts until then.
 fn longest_pause(reads: &[Reads], since: Instant) -> Duration {
+    let end = since + AFTER;
     let of = |stream: &Reads| {
-        let pairs = stream.iter().zip(stream.iter().skip(1));
-        let after = pairs.filter(|(_, (end, _))| (since..since + AFTER).contains(end));
-        after.map(|((begin, _), (end, _))| *end - *begin).max()
+        let times = stream.iter().map(|read| read.0).filter(|time| *time < end).chain([end]);
+        let times: Vec<_> = times.collect();
+        let pauses = times.windows(2).filter(|pair| pair[1] >= since);
+        pauses.map(|pair| pair[1] - pair[0]).max()
     };
-    // A stream without a read after the fault has paused until the end of the measurement.
+    // A stream without any read has paused all the time.
     reads.iter().map(|stream| of(stream).unwrap_or(AFTER)).max().unwrap_or(AFTER)
 }
 
@@ -281,14 +283,21 @@ mod tests {
     fn rates_and_pauses_are_those_of_the_reads() {
         let zero = Instant::now();
         let at = |ms| zero + Duration::from_millis(ms);
-        let steady: Vec<_> = (0..100).map(|nth| (at(nth * 10), 1250)).collect();
+        let ms = Duration::from_millis;
+        // Until the end of the time that counts.
+        let count = 50 + AFTER.as_millis() as u64 / 10;
+        let steady: Vec<_> = (0..count).map(|nth| (at(nth * 10), 1250)).collect();
         let mut pausing = steady.clone();
         pausing.retain(|(time, _)| !(at(300)..at(450)).contains(time));
         let reads = [steady.clone(), pausing];
         assert_eq!(rate(&reads[..1], at(0), at(1000)), 1.0);
-        assert_eq!(longest_pause(&reads, at(200)), Duration::from_millis(160));
-        assert_eq!(longest_pause(&reads, at(500)), Duration::from_millis(10));
-        assert_eq!(longest_pause(&[steady], at(2000)), AFTER, "no read after the fault");
+        assert_eq!(longest_pause(&reads, at(200)), ms(160));
+        assert_eq!(longest_pause(&reads, at(500)), ms(10));
+        let silent = steady[..50].to_vec();
+        assert_eq!(longest_pause(&[silent], at(200)), at(200) + AFTER - at(490), "to the end");
+        let last = steady.last().unwrap().0;
+        assert_eq!(longest_pause(&[steady], last + ms(10)), AFTER + ms(10), "none after the fault");
+        assert_eq!(longest_pause(&[Reads::new()], at(0)), AFTER, "no read at all");
     }
 
     #[test]
