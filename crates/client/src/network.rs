@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use net::{NetworkChanges, own};
+use net::{NetworkChange, NetworkChanges, own};
 use node::session::{Handle, Worker};
 
 use super::shared::ClientShared;
@@ -20,21 +20,33 @@ pub(super) async fn follow(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
         }
     };
     loop {
-        if let Err(error) = changes.next().await {
-            tracing::debug!(%error, "the kernel announces no more changes of the network");
-            return;
+        let change = match changes.next().await {
+            Ok(change) => change,
+            Err(error) => {
+                tracing::debug!(%error, "the kernel announces no more changes of the network");
+                return;
+            }
+        };
+        let is_complete = change == NetworkChange::Complete;
+        if is_complete {
+            shared.measured.network_changed();
+            tracing::debug!("the network of this machine has changed");
+            shared.network_changes.fetch_add(1, Ordering::Relaxed);
         }
-        shared.measured.network_changed();
         let sessions: Arc<[u64]> =
             shared.uplinks.all().iter().map(|uplink| uplink.session().id).collect();
-        tracing::debug!("the network of this machine has changed");
-        shared.network_changes.fetch_add(1, Ordering::Relaxed);
         for handle in handles.iter() {
             let sessions = Arc::clone(&sessions);
             let tell = move |worker: &Rc<Worker>| {
-                worker.state.redial.now();
+                if is_complete {
+                    worker.state.redial.now();
+                }
                 for (_, link) in sessions.iter().flat_map(|id| worker.state.links_of(*id)) {
-                    link.network_changed(own::is_usable);
+                    if is_complete {
+                        link.network_changed(own::is_usable);
+                    } else {
+                        link.leave_addresses(own::is_usable);
+                    }
                 }
             };
             // A worker that has stopped has no links.

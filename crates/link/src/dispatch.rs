@@ -63,6 +63,7 @@ impl Inner {
             Event::Control(bytes) => self.control(bytes),
             Event::Resumed => {
                 self.resumes.set(self.resumes.get() + 1);
+                self.notices.add(Notice::Resumed);
                 self.owner.changed(&self.handle(), State::Live);
             }
             Event::ProbeNextPath => self.notices.add(Notice::Probe),

@@ -16,6 +16,8 @@ pub(crate) enum Notice {
     TookOver,
     /// The standby is lost and the active carrier is not.
     StandbyLost,
+    /// Both sides have resumed on another carrier.
+    Resumed,
     /// The peer is silent for 3 s: the next path must be tried in parallel with the current path.
     Probe,
     /// The active carrier takes few bytes although more bytes wait to be sent.

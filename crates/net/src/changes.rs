@@ -27,18 +27,40 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// all the time.
 const APART: Duration = Duration::from_secs(1);
 
-/// The buffer size of one read. The content does not matter, so a longer announcement may be cut.
+/// The minimum time between two reports that an address is gone.
+const LOSSES_APART: Duration = Duration::from_millis(100);
+
+/// The buffer size of one read. The headers alone matter, so a longer announcement may be cut.
 const READ: usize = 4 << 10;
+
+/// The size of the header of an announcement (`struct nlmsghdr`, netlink(7)).
+const HEADER: usize = 16;
+
+/// The kind of an announcement that an address is gone (`RTM_DELADDR`, rtnetlink(7)).
+const ADDRESS_GONE: u16 = 21;
 
 /// The maximum number of reads at once, so that a flood of announcements does not keep the worker.
 const READS: usize = 64;
+
+/// A report about the network of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetworkChange {
+    /// An address is gone. The change may go on: [`NetworkChange::Complete`] follows.
+    AddressGone,
+    /// The change is over for now.
+    Complete,
+}
 
 /// The announcements of the kernel.
 #[derive(Debug)]
 pub struct NetworkChanges {
     netlink: AsyncFd<OwnedFd>,
-    /// The time of the last report.
+    /// The first announcement of the present change.
+    first: Option<Instant>,
+    /// The time of the last report of a complete change.
     reported: Option<Instant>,
+    /// The time of the last report that an address is gone.
+    gone: Option<Instant>,
 }
 
 impl NetworkChanges {
@@ -51,40 +73,67 @@ impl NetworkChanges {
         // Protocol 0 is `NETLINK_ROUTE`.
         let netlink = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         bind(&netlink, &SocketAddrNetlink::new(0, GROUPS))?;
-        Ok(Self { netlink: watched(netlink)?, reported: None })
+        Ok(Self { netlink: watched(netlink)?, first: None, reported: None, gone: None })
     }
 
-    /// Waits for the next change. The announcements before the first call are part of it.
+    /// Waits for the next report. The announcements before the first call are part of it. A future
+    /// that is dropped loses no announcement.
     ///
     /// # Errors
     /// The socket has failed.
-    pub async fn next(&mut self) -> io::Result<()> {
-        self.heard().await?;
-        let first = Instant::now();
-        let earliest = self.reported.map_or(first, |reported| first.max(reported + APART));
-        let latest = earliest.max(first + LONGEST);
+    pub async fn next(&mut self) -> io::Result<NetworkChange> {
         loop {
+            let Some(first) = self.first else {
+                let is_gone = self.heard().await?;
+                self.first = Some(Instant::now());
+                if is_gone && self.may_report_loss() {
+                    return Ok(NetworkChange::AddressGone);
+                }
+                continue;
+            };
+            let earliest = self.reported.map_or(first, |reported| first.max(reported + APART));
+            let latest = earliest.max(first + LONGEST);
             let quiet = (Instant::now() + QUIET).min(latest);
             match timeout_at(quiet, self.heard()).await {
-                Ok(heard) => heard?,
-                Err(_) => break,
+                Ok(heard) => {
+                    if heard? && self.may_report_loss() {
+                        return Ok(NetworkChange::AddressGone);
+                    }
+                }
+                Err(_) => {
+                    sleep_until(earliest).await;
+                    self.first = None;
+                    self.reported = Some(Instant::now());
+                    return Ok(NetworkChange::Complete);
+                }
             }
         }
-        sleep_until(earliest).await;
-        self.reported = Some(Instant::now());
-        Ok(())
     }
 
-    /// Waits for announcements and drops them.
-    async fn heard(&self) -> io::Result<()> {
+    /// Whether the last report that an address is gone is long ago. The caller reports now.
+    fn may_report_loss(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = self.gone.is_none_or(|last| now >= last + LOSSES_APART);
+        if is_due {
+            self.gone = Some(now);
+        }
+        is_due
+    }
+
+    /// Waits for announcements. Returns whether an address is gone.
+    async fn heard(&self) -> io::Result<bool> {
         let mut buffer = [0; READ];
         loop {
             let mut ready = self.netlink.readable().await?;
-            let mut heard = false;
+            let (mut heard, mut is_gone) = (false, false);
             for _ in 0..READS {
                 match recv(self.netlink.get_ref(), &mut buffer[..], RecvFlags::DONTWAIT) {
-                    // The queue was full, and announcements are lost: that is a change, too.
-                    Ok(_) | Err(Errno::NOBUFS) => heard = true,
+                    Ok((bytes, _)) => {
+                        heard = true;
+                        is_gone |= is_address_gone(buffer.get(..bytes).unwrap_or_default());
+                    }
+                    // The queue was full, and announcements are lost: an address may be gone, too.
+                    Err(Errno::NOBUFS) => (heard, is_gone) = (true, true),
                     Err(Errno::AGAIN) => {
                         ready.clear_ready();
                         break;
@@ -94,10 +143,26 @@ impl NetworkChanges {
                 }
             }
             if heard {
-                return Ok(());
+                return Ok(is_gone);
             }
         }
     }
+}
+
+/// Whether one of these announcements says that an address is gone. Any input is safe.
+fn is_address_gone(mut rest: &[u8]) -> bool {
+    while let Some(header) = rest.first_chunk::<HEADER>() {
+        let [a, b, c, d, kind @ ..] = header;
+        if u16::from_ne_bytes([kind[0], kind[1]]) == ADDRESS_GONE {
+            return true;
+        }
+        let length = usize::try_from(u32::from_ne_bytes([*a, *b, *c, *d])).unwrap_or(usize::MAX);
+        if length < HEADER {
+            return false;
+        }
+        rest = rest.get(length.saturating_add(3) / 4 * 4..).unwrap_or_default();
+    }
+    false
 }
 
 /// Registers the socket with the runtime.
@@ -109,6 +174,25 @@ fn watched(netlink: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An announcement of this kind with four bytes of content.
+    fn announcement(kind: u16) -> Vec<u8> {
+        let mut bytes = 20_u32.to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.resize(20, 0);
+        bytes
+    }
+
+    #[test]
+    fn an_address_that_is_gone_is_found_among_announcements_and_in_no_nonsense() {
+        let (new, gone) = (announcement(20), announcement(ADDRESS_GONE));
+        assert!(is_address_gone(&gone));
+        assert!(!is_address_gone(&new));
+        assert!(is_address_gone(&[&new[..], &gone].concat()));
+        assert!(!is_address_gone(&gone[..15]));
+        assert!(!is_address_gone(&[0; 64]), "a length of 0");
+        assert!(!is_address_gone(&[0xff; 64]), "a length beyond the bytes");
+    }
 
     #[tokio::test]
     async fn a_machine_whose_network_stays_has_no_change() {

@@ -57,7 +57,7 @@ pub mod tcp_info;
 pub mod udp;
 pub mod zone;
 
-pub use changes::NetworkChanges;
+pub use changes::{NetworkChange, NetworkChanges};
 pub use current::Current;
 pub use family::bindable;
 pub use listen::{died_in_queue, listen_group, listen_group_with};

@@ -57,11 +57,21 @@ impl Link {
         outcome.await.unwrap_or(Err(MoveError::Interrupted))
     }
 
-    /// Checks the path of the link after a change of the network of this machine. `is_usable` says
-    /// whether this machine still has a source address. A carrier whose address is gone ends, and
-    /// the peer is asked for a sign of life on the other. If there is none within about a second,
-    /// the link moves. Only a client moves its links.
+    /// Checks the path of the link after a change of the network of this machine: as
+    /// [`Self::leave_addresses`], and the peer is asked for a sign of life on a carrier that stays.
+    /// If there is none within about a second, the link moves. Only a client moves its links.
     pub fn network_changed(&self, is_usable: impl Fn(SocketAddr) -> bool) {
+        self.leave_addresses(is_usable);
+        if !self.has_ended() {
+            self.inner.machine.borrow_mut().ask();
+            self.inner.commanded();
+            self.inner.notices.add(Notice::NetworkChanged);
+        }
+    }
+
+    /// Ends the carriers whose source address this machine does not have any more, as `is_usable`
+    /// says. The streams continue over the standby or the next carrier.
+    pub fn leave_addresses(&self, is_usable: impl Fn(SocketAddr) -> bool) {
         self.end_carriers(|number, peer| {
             let is_gone = peer.connection.is_some_and(|ends| !is_usable(ends.local));
             if is_gone {
@@ -70,11 +80,6 @@ impl Link {
             }
             is_gone
         });
-        if !self.has_ended() {
-            self.inner.machine.borrow_mut().ask();
-            self.inner.commanded();
-            self.inner.notices.add(Notice::NetworkChanged);
-        }
     }
 
     /// Ends the carriers of which `is_it` is true, as if they were lost. The streams continue over

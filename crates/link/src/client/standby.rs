@@ -75,10 +75,12 @@ impl Standby {
 
     /// Returns the path to dial, if the link has no standby in addition to the carrier of the path
     /// `active`.
+    ///
+    /// A carrier that has just taken over must have resumed first. Until then it is the standby at
+    /// the server, and a further carrier would take its place there.
     pub(super) fn wanted(&self, link: &Link, active: usize) -> Option<usize> {
         let lacks = self.attempt.is_empty() && !link.has_standby();
-        let has_active = link.active_carrier().is_some();
-        self.path_beside(active).filter(|_| lacks && has_active)
+        self.path_beside(active).filter(|_| lacks && link.is_live())
     }
 
     /// The path of the standby beside an active carrier of the path `active`.

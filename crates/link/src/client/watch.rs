@@ -86,8 +86,7 @@ impl Watch {
         let mut attached = Instant::now();
         while !self.link.has_ended() {
             let is_free = self.trials.is_empty();
-            let is_chosen = self.is_pinned || self.keeper.client.choice.is_some();
-            let better = if is_free && !is_chosen { self.path } else { 0 };
+            let better = if is_free && !self.is_chosen() { self.path } else { 0 };
             // A trial has its carrier number already. A standby with a higher number would make the
             // carrier of the trial too late.
             let wanted = self.standby.wanted(&self.link, self.path).filter(|_| is_free);
@@ -129,6 +128,7 @@ impl Watch {
                         continue;
                     }
                     notice @ (Notice::StandbyLost
+                    | Notice::Resumed
                     | Notice::Strained(_)
                     | Notice::ProbePath
                     | Notice::Move
@@ -202,6 +202,11 @@ impl Watch {
         }
     }
 
+    /// Whether a command or the choice by measurement has selected the path.
+    fn is_chosen(&self) -> bool {
+        self.is_pinned || self.keeper.client.choice.is_some()
+    }
+
     /// Handles a notice after which the active carrier stays.
     fn heed(&mut self, notice: Notice, attached: Instant) {
         match notice {
@@ -213,8 +218,12 @@ impl Watch {
             Notice::ProbePath => self.begin_probe(),
             Notice::Move => self.begin_move(),
             Notice::NetworkChanged => self.network_changed(),
-            // The main loop has handled these.
-            Notice::Ended(_) | Notice::CarrierLost | Notice::Probe | Notice::TookOver => {}
+            // The main loop has handled these, and dials a standby after a resume.
+            Notice::Resumed
+            | Notice::Ended(_)
+            | Notice::CarrierLost
+            | Notice::Probe
+            | Notice::TookOver => {}
         }
     }
 
@@ -508,6 +517,7 @@ async fn while_alive<T>(link: &Link, work: impl Future<Output = T>) -> Option<T>
                 Notice::ProbePath => drop(link.inner.orders.take_probe()),
                 Notice::CarrierLost
                 | Notice::TookOver
+                | Notice::Resumed
                 | Notice::StandbyLost
                 | Notice::Probe
                 | Notice::NetworkChanged

@@ -140,6 +140,22 @@ fn the_death_of_each_path_moves_the_streams_to_the_next_path_without_a_dial() {
 }
 
 #[test]
+fn a_standby_that_takes_over_gets_a_standby_when_the_server_has_resumed() {
+    virtually(async {
+        let scene = Scene::new(3, StandbyPath::Next);
+        let link = scene.client.live().await;
+        scene.has_standby(1).await;
+        scene.set_down(1, true);
+        scene.networks[1].0.breakers().pop().unwrap().black_hole();
+        scene.kill(1);
+        until("the take-over", || scene.port() == 2).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(scene.dials_of(3), 0, "the second carrier is the standby of the server");
+        until("the third path", || link.is_live() && scene.port() == 3).await;
+    });
+}
+
+#[test]
 fn a_standby_whose_path_fails_takes_the_path_behind_it() {
     virtually(async {
         let scene = Scene::new(4, StandbyPath::Next);
