@@ -69,18 +69,24 @@ impl Authority {
 
     /// A server's certificate for `names` (DNS names or IP addresses).
     pub fn server(&self, names: &[&str]) -> Result<Leaf, Failure> {
-        self.leaf(names, "a server", Flaw::None, ExtendedKeyUsagePurpose::ServerAuth)
+        self.leaf(names, "a server", Flaw::None, &[ExtendedKeyUsagePurpose::ServerAuth])
+    }
+
+    /// A certificate for `names` of a program that is a server and a client.
+    pub fn peer(&self, names: &[&str]) -> Result<Leaf, Failure> {
+        let usages = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.leaf(names, "a peer", Flaw::None, &usages)
     }
 
     /// A server's certificate for `names` with the flaw `flaw`.
     pub fn flawed_server(&self, names: &[&str], flaw: Flaw) -> Result<Leaf, Failure> {
-        self.leaf(names, "a server", flaw, ExtendedKeyUsagePurpose::ServerAuth)
+        self.leaf(names, "a server", flaw, &[ExtendedKeyUsagePurpose::ServerAuth])
     }
 
     /// A client's certificate with a common name. `names` are the subject alternative names and may
     /// be empty.
     pub fn client(&self, names: &[&str], common_name: &str, flaw: Flaw) -> Result<Leaf, Failure> {
-        self.leaf(names, common_name, flaw, ExtendedKeyUsagePurpose::ClientAuth)
+        self.leaf(names, common_name, flaw, &[ExtendedKeyUsagePurpose::ClientAuth])
     }
 
     fn leaf(
@@ -88,12 +94,12 @@ impl Authority {
         names: &[&str],
         common_name: &str,
         flaw: Flaw,
-        usage: ExtendedKeyUsagePurpose,
+        usages: &[ExtendedKeyUsagePurpose],
     ) -> Result<Leaf, Failure> {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name.push(DnType::CommonName, common_name);
-        params.extended_key_usages = vec![usage];
+        params.extended_key_usages = usages.to_vec();
         (params.not_before, params.not_after) = match flaw {
             Flaw::None => (date_time_ymd(2020, 1, 1), date_time_ymd(2199, 1, 1)),
             Flaw::Expired => (date_time_ymd(2019, 1, 1), date_time_ymd(2019, 12, 31)),

@@ -1,5 +1,7 @@
 //! Software that the steps need and cargo does not provide: one list, with a reason for each entry.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -51,6 +53,7 @@ const NEEDS: &[Need] = &[
     ),
     need("faketime", "faketime", "end-to-end: the daemons' wall clocks jump"),
     need("openssl", "openssl", "end-to-end: a second opinion on generated certificates"),
+    need("etcd", "etcd-server", "unit tests: the engine of a cluster; etcd: three of them"),
     need("pebble", "pebble", "ACME: an authority that issues certificates by name"),
     need("unshare", "util-linux", "chaos: names that change, in a mount namespace"),
     need("ip", "iproute2", "direct paths: network namespaces"),
@@ -106,11 +109,52 @@ pub fn add(packages: &[&str]) -> Result<Option<String>> {
         )));
     }
     run(Command::new("apt-get").args(["update", "--quiet=2"]))?;
+    let _policy = Policy::without_services(Path::new(POLICY))?;
     run(Command::new("apt-get")
         .env("DEBIAN_FRONTEND", "noninteractive")
         .args(["install", "--yes", "--quiet=2", "--no-install-recommends"])
         .args(packages))?;
     Ok(None)
+}
+
+/// The program that scripts of Debian's packages ask before they start a service (Debian,
+/// `policy-rc.d` of `invoke-rc.d`).
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// The answer 101 forbids to start a service.
+const NO_SERVICE: &str =
+    "#!/bin/sh\n# Made by `cargo xtask` while it installs packages. It may be removed.\nexit 101\n";
+
+/// While it lives, no package starts a service: tests start what they need, and a service would
+/// hold its port, as etcd-server does.
+#[derive(Debug)]
+struct Policy<'a> {
+    /// The file to remove. `None`: the machine has a policy of its own.
+    made: Option<&'a Path>,
+}
+
+impl<'a> Policy<'a> {
+    fn without_services(path: &'a Path) -> Result<Self> {
+        // A file of a run that was killed counts as made now.
+        match fs::read_to_string(path) {
+            Ok(text) if text != NO_SERVICE => return Ok(Self { made: None }),
+            Ok(_) => {}
+            Err(_) => {
+                fs::write(path, NO_SERVICE)?;
+                fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+            }
+        }
+        Ok(Self { made: Some(path) })
+    }
+}
+
+impl Drop for Policy<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.made {
+            // What is left is removed after the next installation.
+            drop(fs::remove_file(path));
+        }
+    }
 }
 
 /// The reason why a step cannot run, if one of these programs is missing.
@@ -168,4 +212,31 @@ fn missing() -> Vec<&'static Need> {
 /// Whether this process may do everything.
 pub fn is_root() -> Result<bool> {
     Ok(capture(Command::new("id").arg("-u"))?.1.trim() == "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_service_starts_during_an_installation_and_the_policy_of_the_machine_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("policy-rc.d");
+        for _ in 0..2 {
+            let policy = Policy::without_services(&path).unwrap();
+            let status = Command::new("sh").arg(&path).arg("etcd").arg("start").status().unwrap();
+            assert_eq!(status.code(), Some(101));
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o755);
+            drop(policy);
+            assert!(!path.exists());
+        }
+        // What a run that was killed has left.
+        fs::write(&path, NO_SERVICE).unwrap();
+        drop(Policy::without_services(&path).unwrap());
+        assert!(!path.exists());
+        fs::write(&path, "of the machine").unwrap();
+        drop(Policy::without_services(&path).unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "of the machine");
+    }
 }

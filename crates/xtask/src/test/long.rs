@@ -34,6 +34,7 @@ pub(super) const STEPS: &[Step] = &[
     step("heavy", "thousands of visitors and clients, small memories, idle time", heavy),
     step("nat-long", "all pairs of networks, and 200 MB over paths that change", steps::nat_long),
     step("webrtc-long", "100 MB between webrtc:// and each other program", steps::webrtc_long),
+    step("engine", "three members of etcd: killed, stopped, without a quorum", steps::engine),
     step(
         "timed",
         "tests of node, server and survey that measure time, in the release profile",

@@ -155,6 +155,9 @@ const LONG_NAT: &str = "long::";
 /// The test program that needs other implementations of WebRTC.
 const WEBRTC_INTEROP: &str = "transport-webrtc/interop";
 
+/// The test program that waits for elections of three members of etcd.
+const ENGINE: &str = "etcd/three";
+
 fn build(site: &Site, _: Lengths) -> Result<Verdict> {
     ensure!(!test_programs(site)?.is_empty(), "no test program");
     Ok(Verdict::PASSED)
@@ -168,7 +171,7 @@ fn debug_daemon(site: &Site) -> PathBuf {
 
 fn unit(site: &Site, _: Lengths) -> Result<Verdict> {
     let built = test_programs(site)?;
-    let apart = [E2E, INTEROP, NAT[0], NAT[1], WEBRTC_INTEROP];
+    let apart = [E2E, INTEROP, NAT[0], NAT[1], WEBRTC_INTEROP, ENGINE];
     let wanted = built.iter().filter(|p| !apart.contains(&&*p.name));
     let mut runs: Vec<programs::Run<'_>> = wanted.map(|program| (program, &[][..])).collect();
     // The same tests, with every byte as a page.
@@ -289,6 +292,14 @@ fn webrtc_interop(site: &Site, _: Lengths) -> Result<Verdict> {
     ensure!(tests.passed > 0, "no test of {WEBRTC_PROGRAMS}");
     sum += tests;
     Ok(Verdict::Passed(sum))
+}
+
+/// Three members of etcd, of which some are killed or stopped.
+pub(super) fn engine(site: &Site, _: Lengths) -> Result<Verdict> {
+    if let Some(reason) = packages::lacking(&["etcd"]) {
+        return Ok(Verdict::Skipped(reason));
+    }
+    against_peers(site, &[ENGINE], &[])
 }
 
 /// Runs test programs of this workspace that find other implementations by variables of the

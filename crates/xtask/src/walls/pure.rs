@@ -9,8 +9,18 @@ use serde_json::Value;
 use xtask::site::KCP_GO;
 
 /// Crates without sockets, clock, threads and randomness.
-pub(crate) const PURE: &[&str] =
-    &["browser", "config", "congestion", "gf256", "h1", "import", "kcp", "proto", "punch"];
+pub(crate) const PURE: &[&str] = &[
+    "browser",
+    "cluster",
+    "config",
+    "congestion",
+    "gf256",
+    "h1",
+    "import",
+    "kcp",
+    "proto",
+    "punch",
+];
 
 /// The pure crates of the workspace `crates/kcp-go`, and their folders in it.
 pub(crate) const PURE_OF_KCP_GO: &[(&str, &str)] = &[("kcp-go", "sessions")];
