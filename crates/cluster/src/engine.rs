@@ -6,7 +6,9 @@
 use bytes::Bytes;
 
 /// The most compares, and the most operations on either side, of one transaction. etcd refuses
-/// more by default (`--max-txn-ops`). A transaction inside an operation counts its own.
+/// more by default (`--max-txn-ops`). A transaction inside an operation may have as many as the
+/// longest of the three lists around it leaves (etcd, `checkTxnRequest`), so a transaction with 120
+/// operations may have inner transactions with 8.
 pub const OPERATIONS: usize = 128;
 
 /// The number of a change of the store: from 1 upwards, larger for each later change. 0 means that
@@ -20,7 +22,8 @@ pub struct Lease(pub u64);
 
 /// One atomic step: if all `compare` hold, the operations `then` are done in order, otherwise the
 /// operations `otherwise`. A key may be written at most once in one transaction, transactions
-/// inside it included.
+/// inside it included. All conditions, those of inner transactions too, are judged before the first
+/// operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     /// The conditions. Without any, the operations `then` are done.

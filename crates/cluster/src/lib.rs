@@ -5,5 +5,14 @@
 //! | question | module |
 //! |---|---|
 //! | what can the engine be asked, and what does it answer | [`engine`] |
+//! | how are nodes, clients, resources and their numbers called | [`names`] |
+//! | where does a record lie in the engine | [`keys`] |
+//! | what does a record say, and which values are none | [`record`] |
 
 pub mod engine;
+pub mod keys;
+mod moment;
+pub mod names;
+pub mod record;
+
+pub use moment::Moment;

@@ -1,0 +1,336 @@
+//! Where each record lies in the engine.
+//!
+//! | key below `/tunnel/<cluster>/1/` | record | lease | read by |
+//! |---|---|---|---|
+//! | `at/<client>` | [`At`](crate::record::At): the homes of a client | - | look-ups |
+//! | `batch/<node>` | [`Batch`](crate::record::Batch): the last batch of a node | the node's | its node, when an answer is lost |
+//! | `former/<node>/<key>` | [`Former`](crate::record::Former): a record that the node has lost | - | its node, each renewal |
+//! | `host/<http or tls>/<labels reversed>` | [`Holding`](crate::record::Holding): who publishes a name | - | look-ups |
+//! | `incarnation` | [`Incarnation`](crate::record::Incarnation): which life of the store this is | - | followed by all |
+//! | `node/<id>` | [`Described`](crate::record::Described): a living node | the node's | followed by all |
+//! | `port/<tcp or udp>/<class>/<number>` | [`Holding`](crate::record::Holding): who publishes a port | - | followed by all |
+//! | `revoked/<client>` | [`Revoked`](crate::record::Revoked): a client without rights | - | followed by all |
+//!
+//! The followed keys are neighbours in the order of the engine, and no other key is between them.
+//! So one watch has all of them, in the order of their changes, and the renewals of the own node
+//! prove that this watch is alive.
+
+use bytes::Bytes;
+
+use crate::engine::Range;
+use crate::names::{Class, ClientName, Key, NodeId, Over, Space};
+
+/// The version of the layout of keys, which is a part of each key.
+const LAYOUT: &str = "1";
+
+/// The keys of one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Keys {
+    prefix: String,
+}
+
+/// Which record a key has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// The homes of a client.
+    At(ClientName),
+    /// The last batch of a node.
+    Batch(NodeId),
+    /// A record that this node has lost. The record is that of the place.
+    Former(NodeId, Box<Self>),
+    /// The holder of a resource.
+    Resource(Key),
+    /// The life of the store.
+    Incarnation,
+    /// A living node.
+    Node(NodeId),
+    /// A client without rights.
+    Revoked(ClientName),
+}
+
+impl Keys {
+    /// The keys of the cluster with this name.
+    #[must_use]
+    pub fn new(cluster: &str) -> Self {
+        Self { prefix: format!("/tunnel/{}/{LAYOUT}/", escaped(cluster)) }
+    }
+
+    /// The key of a record.
+    #[must_use]
+    pub fn of(&self, place: &Place) -> Bytes {
+        format!("{}{}", self.prefix, suffix(place)).into()
+    }
+
+    /// The record that a key has; `None` for a key of another cluster or of another version.
+    #[must_use]
+    pub fn place(&self, key: &[u8]) -> Option<Place> {
+        let key = std::str::from_utf8(key).ok()?;
+        let place = parsed(key.strip_prefix(&self.prefix)?)?;
+        // A second spelling of a key would be a second record.
+        (suffix(&place).as_str() == &key[self.prefix.len()..]).then_some(place)
+    }
+
+    /// All followed records: life of the store, nodes, ports, revocations.
+    #[must_use]
+    pub fn followed(&self) -> Range {
+        let from = self.of(&Place::Incarnation);
+        Range { from, to: self.below("revoked").to, limit: 0 }
+    }
+
+    /// All nodes.
+    #[must_use]
+    pub fn nodes(&self) -> Range {
+        self.below("node")
+    }
+
+    /// All records that a node has lost.
+    #[must_use]
+    pub fn formers_of(&self, node: &NodeId) -> Range {
+        Range::below(&format!("{}former/{}/", self.prefix, escaped(node.as_str())).into())
+    }
+
+    /// The tables whose records name an epoch and hang on no lease.
+    #[must_use]
+    pub fn unleased(&self) -> [Range; 4] {
+        ["at", "former", "host", "port"].map(|table| self.below(table))
+    }
+
+    /// A table.
+    fn below(&self, table: &str) -> Range {
+        Range::below(&format!("{}{table}/", self.prefix).into())
+    }
+}
+
+/// The key of a place without the prefix.
+fn suffix(place: &Place) -> String {
+    match place {
+        Place::At(client) => format!("at/{}", escaped(client.as_str())),
+        Place::Batch(node) => format!("batch/{}", escaped(node.as_str())),
+        Place::Former(node, place) => {
+            format!("former/{}/{}", escaped(node.as_str()), suffix(place))
+        }
+        Place::Resource(Key::Host(space, host)) => {
+            let space = match space {
+                Space::Http => "http",
+                Space::Tls => "tls",
+            };
+            format!("host/{space}/{}", escaped(&reversed(host)))
+        }
+        Place::Resource(Key::Port(over, class, port)) => {
+            let over = match over {
+                Over::Tcp => "tcp",
+                Over::Udp => "udp",
+            };
+            let class = match class {
+                Class::Public => "public".into(),
+                Class::Named(address) => address.to_string(),
+            };
+            format!("port/{over}/{class}/{port}")
+        }
+        Place::Incarnation => "incarnation".into(),
+        Place::Node(node) => format!("node/{}", escaped(node.as_str())),
+        Place::Revoked(client) => format!("revoked/{}", escaped(client.as_str())),
+    }
+}
+
+fn parsed(suffix: &str) -> Option<Place> {
+    if suffix == "incarnation" {
+        return Some(Place::Incarnation);
+    }
+    let (table, rest) = suffix.split_once('/')?;
+    match table {
+        "at" => Some(Place::At(ClientName::new(&plain(rest)?).ok()?)),
+        "batch" => Some(Place::Batch(NodeId::new(&plain(rest)?).ok()?)),
+        "former" => {
+            let (node, rest) = rest.split_once('/')?;
+            // One level: a loss of a loss is not recorded.
+            if rest.starts_with("former/") {
+                return None;
+            }
+            Some(Place::Former(NodeId::new(&plain(node)?).ok()?, Box::new(parsed(rest)?)))
+        }
+        "host" => {
+            let (space, host) = rest.split_once('/')?;
+            let space = match space {
+                "http" => Space::Http,
+                "tls" => Space::Tls,
+                _ => return None,
+            };
+            Some(Place::Resource(Key::Host(space, reversed(&plain(host)?).into())))
+        }
+        "node" => Some(Place::Node(NodeId::new(&plain(rest)?).ok()?)),
+        "port" => {
+            let mut parts = rest.splitn(3, '/');
+            let over = match parts.next()? {
+                "tcp" => Over::Tcp,
+                "udp" => Over::Udp,
+                _ => return None,
+            };
+            let class = match parts.next()? {
+                "public" => Class::Public,
+                address => Class::Named(address.parse().ok()?),
+            };
+            Some(Place::Resource(Key::Port(over, class, parts.next()?.parse().ok()?)))
+        }
+        "revoked" => Some(Place::Revoked(ClientName::new(&plain(rest)?).ok()?)),
+        _ => None,
+    }
+}
+
+/// The labels of a host in the opposite order, so that the hosts of a domain are neighbours.
+fn reversed(host: &str) -> String {
+    host.split('.').rev().collect::<Vec<_>>().join(".")
+}
+
+/// A text as one part of a key: `/`, `%` and each byte outside of printable ASCII is written as
+/// `%` and two digits (RFC 3986 section 2.1).
+fn escaped(text: &str) -> String {
+    use std::fmt::Write as _;
+    let mut part = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%') {
+            part.push(byte.into());
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(part, "%{byte:02X}");
+        }
+    }
+    part
+}
+
+/// The text of an [`escaped`] part.
+fn plain(part: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.bytes();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'%' => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                let (high, low) = (digit(rest.next()?)?, digit(rest.next()?)?);
+                bytes.push(u8::try_from(high * 16 + low).ok()?);
+            }
+            b'/' => return None,
+            _ => bytes.push(byte),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::net::Ipv6Addr;
+
+    use super::*;
+
+    const NAMES: [&str; 9] =
+        ["a", "A", "a/b", "a%2Fb", "a b", "..", "node", "\u{fc}ber.example", "a-._~:*"];
+
+    fn places() -> Vec<Place> {
+        let mut all = vec![Place::Incarnation];
+        for name in NAMES {
+            let (client, node) = (ClientName::new(name).unwrap(), NodeId::new(name).unwrap());
+            all.extend([
+                Place::At(client.clone()),
+                Place::Batch(node.clone()),
+                Place::Former(node.clone(), Box::new(Place::At(client.clone()))),
+                Place::Former(node.clone(), Box::new(Place::Resource(port(1)))),
+                Place::Node(node),
+                Place::Revoked(client),
+            ]);
+        }
+        for host in ["app.example.com", "*.example.com", "*", "com.example.app", "a%2e"] {
+            all.extend(
+                [Space::Http, Space::Tls]
+                    .map(|space| Key::Host(space, host.into()))
+                    .map(Place::Resource),
+            );
+        }
+        let named = Class::Named(Ipv6Addr::LOCALHOST.into());
+        all.extend([
+            Place::Resource(port(1)),
+            Place::Resource(port(65_535)),
+            Place::Resource(Key::Port(Over::Udp, named, 1)),
+        ]);
+        all
+    }
+
+    const fn port(port: u16) -> Key {
+        Key::Port(Over::Tcp, Class::Public, port)
+    }
+
+    #[test]
+    fn each_place_has_a_key_of_its_own_that_reads_back() {
+        let clusters = ["prod", "prod/1", "pro", "d"].map(Keys::new);
+        let mut seen = BTreeSet::new();
+        for keys in &clusters {
+            for place in places() {
+                let key = keys.of(&place);
+                assert_eq!(keys.place(&key), Some(place), "{key:?}");
+                assert!(seen.insert(key.clone()), "{key:?} has two places");
+                for other in clusters.iter().filter(|other| *other != keys) {
+                    assert_eq!(other.place(&key), None, "{key:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_with_another_spelling_is_no_key() {
+        let keys = Keys::new("c");
+        for bad in [
+            "at/",
+            "at/a/b",
+            "at/%61",
+            "at/%2f",
+            "at/%",
+            "at/%zz",
+            "at/\n",
+            "port/tcp/public/01",
+            "port/tcp/public/65536",
+            "port/tcp/127.0.0.01/1",
+            "port/sctp/public/1",
+            "host/a",
+            "former/a/former/b/at/c",
+            "former/a",
+            "node",
+            "other/a",
+            "incarnation/",
+            "",
+        ] {
+            assert_eq!(keys.place(format!("/tunnel/c/1/{bad}").as_bytes()), None, "{bad}");
+        }
+        assert_eq!(keys.place(b"/tunnel/c/2/at/a"), None);
+        assert_eq!(keys.place(b"/tunnel/c/1/at/\xff"), None);
+    }
+
+    #[test]
+    fn the_followed_records_and_no_others_are_in_one_range() {
+        let keys = Keys::new("c");
+        let range = keys.followed();
+        for place in places() {
+            let key = keys.of(&place);
+            let inside = key >= range.from && range.to.as_ref().is_some_and(|to| key < *to);
+            let followed = match place {
+                Place::Incarnation
+                | Place::Node(_)
+                | Place::Revoked(_)
+                | Place::Resource(Key::Port(..)) => true,
+                Place::At(_)
+                | Place::Batch(_)
+                | Place::Former(..)
+                | Place::Resource(Key::Host(..)) => false,
+            };
+            assert_eq!(inside, followed, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn the_hosts_of_a_domain_are_neighbours() {
+        let keys = Keys::new("c");
+        let key = |host: &str| keys.of(&Place::Resource(Key::Host(Space::Tls, host.into())));
+        let mut hosts = ["b.org", "a.example.com", "z.org", "*.example.com", "b.example.com"];
+        hosts.sort_by_key(|host| key(host));
+        assert_eq!(hosts, ["*.example.com", "a.example.com", "b.example.com", "b.org", "z.org"]);
+    }
+}
