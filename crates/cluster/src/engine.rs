@@ -24,7 +24,7 @@ pub struct Lease(pub u64);
 /// operations `otherwise`. A key may be written at most once in one transaction, transactions
 /// inside it included. All conditions, those of inner transactions too, are judged before the first
 /// operation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Transaction {
     /// The conditions. Without any, the operations `then` are done.
     pub compare: Vec<Compare>,
@@ -35,7 +35,7 @@ pub struct Transaction {
 }
 
 /// A condition on one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Compare {
     /// The key.
     pub key: Bytes,
@@ -44,7 +44,7 @@ pub struct Compare {
 }
 
 /// What has to hold of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Condition {
     /// The store has no such key.
     Absent,
@@ -55,7 +55,7 @@ pub enum Condition {
 }
 
 /// One operation of a transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Reads keys.
     Range(Range),
@@ -78,7 +78,7 @@ pub enum Operation {
 }
 
 /// The keys of a query.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
     /// The first key.
     pub from: Bytes,
@@ -114,7 +114,7 @@ impl Range {
 }
 
 /// One key with its value and its numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyValue {
     /// The key.
     pub key: Bytes,
@@ -129,7 +129,7 @@ pub struct KeyValue {
 }
 
 /// The answer to a transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Done {
     /// The revision of the store after the transaction.
     pub revision: Revision,
@@ -140,7 +140,7 @@ pub struct Done {
 }
 
 /// The answer to one operation of a transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Performed {
     /// The keys of a range in ascending order.
     Range {
@@ -163,7 +163,7 @@ pub enum Performed {
 }
 
 /// A change that a watch reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
     /// The key was created or modified.
     Put(KeyValue),
@@ -177,7 +177,7 @@ pub enum Change {
 }
 
 /// Why a request has no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoReply {
     /// The request was not carried out.
     Refused,

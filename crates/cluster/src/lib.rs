@@ -8,11 +8,15 @@
 //! | how are nodes, clients, resources and their numbers called | [`names`] |
 //! | where does a record lie in the engine | [`keys`] |
 //! | what does a record say, and which values are none | [`record`] |
+//! | what does a node do, and when | [`node`] |
 
 pub mod engine;
 pub mod keys;
+#[cfg(test)]
+mod model;
 mod moment;
 pub mod names;
+pub mod node;
 pub mod record;
 
 pub use moment::Moment;

@@ -1,0 +1,366 @@
+//! The clients of this node, and their records.
+//!
+//! A log-in is local: the node serves the client at once, and the record follows with the next
+//! batch. Which of two processes is in charge is decided by the record alone, the same way at each
+//! node:
+//!
+//! | the record | a process of this node |
+//! |---|---|
+//! | is absent | is in charge |
+//! | names the process | adds this node as a home; the homes of one process do not fight |
+//! | names the process as a former one, and homes elsewhere | yields: its links end |
+//! | names another process | is newer: it replaces the record, in which the other is a former one |
+//!
+//! A process yields for as long as the record exists, wherever it logs in, so two processes do not
+//! take turns. Each replacement compares the number of the record that it replaces, so of two nodes
+//! one is later, and decides by what the other has written.
+
+use std::collections::BTreeMap;
+
+use super::Node;
+use super::chain::{Job, Outcome, Write};
+use super::io::{Message, Open, Output, Verdict};
+use super::look_ups::CONFIRMED;
+use crate::engine::Condition;
+use crate::keys::Place;
+use crate::moment::Moment;
+use crate::names::{ClientName, Generation, Instance, NodeEpoch, NodeId};
+use crate::record::{At, FORMERS, Former, HOMES, Home, Record as _};
+
+/// A client that is logged in at this node.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Local {
+    pub(super) instance: Instance,
+    links: u32,
+    /// The last link has ended, and the record still names this node.
+    is_leaving: bool,
+    /// The latest record that the node has seen.
+    known: Option<(Generation, At)>,
+    /// A record with a lower number is not the latest, as a note of another node says.
+    least: Generation,
+    /// The record has named this process since it logged in here. So a record that names another
+    /// process is later than the log-in.
+    was_recorded: bool,
+    /// The record waits to be written.
+    waits: bool,
+    /// The record is written by the batch under way.
+    is_written: bool,
+    /// The epoch of this node in which it has read or written the record last.
+    checked: Option<NodeEpoch>,
+    /// When the record was looked up last.
+    confirmed: Option<Moment>,
+}
+
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Homes {
+    clients: BTreeMap<ClientName, Local>,
+}
+
+impl Local {
+    /// The number of links at this node.
+    pub(super) const fn links(&self) -> u32 {
+        self.links
+    }
+
+    /// The latest record, unless it is known to be replaced.
+    fn latest(&self) -> Option<&(Generation, At)> {
+        self.known.as_ref().filter(|(generation, _)| *generation >= self.least)
+    }
+
+    /// Enters a record, unless a later record is known.
+    fn see(&mut self, generation: Generation, at: At) {
+        if self.known.as_ref().is_none_or(|(known, _)| *known < generation) {
+            self.was_recorded |= at.instance == self.instance;
+            self.known = Some((generation, at));
+        }
+    }
+
+    /// Whether another process came later than the log-in of this process, by this record. Of the
+    /// processes at this node the last log-in is in charge, whatever the record says.
+    fn has_to_yield(&self, at: &At, node: &NodeId) -> bool {
+        let is_elsewhere = at.homes.iter().any(|home| home.node != *node);
+        let is_later = self.was_recorded || at.former.contains(&self.instance);
+        at.instance != self.instance && is_elsewhere && is_later
+    }
+}
+
+/// What has to be done about a client.
+enum Step {
+    /// The record is as it should be.
+    Done,
+    /// The client has left, and the record does not name this node.
+    Gone,
+    /// Another process is in charge.
+    Yield,
+    /// The record has to be written, or deleted. Living nodes lose their record.
+    Write(Option<At>, Vec<(NodeId, Former)>),
+}
+
+impl Homes {
+    /// The client, if it is logged in at this node.
+    pub(super) fn present(&self, client: &ClientName) -> Option<&Local> {
+        self.clients.get(client).filter(|local| !local.is_leaving)
+    }
+
+    /// The latest record of a client that logs in here.
+    pub(super) fn known(&self, client: &ClientName) -> Option<&(Generation, At)> {
+        self.clients.get(client)?.known.as_ref()
+    }
+
+    /// The record of a client was not written, and is in the queue again.
+    pub(super) fn waits_again(&mut self, client: &ClientName) {
+        if let Some(local) = self.clients.get_mut(client) {
+            (local.waits, local.is_written) = (true, false);
+        }
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &ClientName> {
+        self.clients.keys()
+    }
+}
+
+impl Node {
+    pub(super) fn logged_in(&mut self, client: ClientName, instance: Instance, links: u32) {
+        let new = || Local {
+            instance,
+            links,
+            is_leaving: false,
+            known: None,
+            least: Generation(0),
+            was_recorded: false,
+            waits: false,
+            is_written: false,
+            checked: None,
+            confirmed: None,
+        };
+        let local = self.homes.clients.entry(client.clone()).or_insert_with(new);
+        local.was_recorded &= local.instance == instance && !local.is_leaving;
+        (local.instance, local.links, local.is_leaving) = (instance, links, false);
+        self.check_home(&client);
+    }
+
+    pub(super) fn logged_out(&mut self, client: &ClientName, instance: Instance) {
+        if let Some(local) = self.homes.clients.get_mut(client)
+            && local.instance == instance
+        {
+            local.is_leaving = true;
+            self.check_home(client);
+        }
+    }
+
+    /// What has to be done about a client, by the record that is known.
+    fn home_step(&self, local: &Local) -> Step {
+        let Some(epoch) = self.epoch() else {
+            // Only the next epoch writes; a process that has to yield does so at once.
+            let node = &self.settings.node;
+            let yields = local.latest().is_some_and(|(_, at)| local.has_to_yield(at, node));
+            return if yields && !local.is_leaving { Step::Yield } else { Step::Done };
+        };
+        let node = self.settings.node.clone();
+        let me = Home { node, epoch, links: local.links };
+        let (instance, is_leaving) = (local.instance, local.is_leaving);
+        let Some((_, at)) = local.latest() else {
+            // What was never seen was never written, and what was replaced is not there.
+            let at = At { instance, homes: vec![me], former: Vec::new() };
+            return if is_leaving { Step::Gone } else { Step::Write(Some(at), Vec::new()) };
+        };
+        let is_other = |home: &&Home| home.node != me.node && !self.follow.is_dead(home.epoch);
+        let others: Vec<Home> = at.homes.iter().filter(is_other).cloned().collect();
+        let with = |homes| At { instance: at.instance, homes, former: at.former.clone() };
+        if is_leaving {
+            return match () {
+                () if at.homes.iter().all(|home| home.node != me.node) => Step::Gone,
+                () if others.is_empty() => Step::Write(None, Vec::new()),
+                () => Step::Write(Some(with(others)), Vec::new()),
+            };
+        }
+        if at.instance != instance {
+            if local.has_to_yield(at, &me.node) {
+                return Step::Yield;
+            }
+            let note = |home: Home| (home.node, Former { epoch: home.epoch });
+            let notes = others.into_iter().map(note).collect();
+            let mut former = at.former.clone();
+            former.retain(|former| *former != instance);
+            former.push(at.instance);
+            let (homes, former) = (vec![me], last(former, FORMERS));
+            return Step::Write(Some(At { instance, homes, former }), notes);
+        }
+        if at.homes.contains(&me) {
+            return Step::Done;
+        }
+        let homes = last(others.into_iter().chain([me]).collect(), HOMES);
+        Step::Write(Some(with(homes)), Vec::new())
+    }
+
+    /// Does what has to be done about a client.
+    pub(super) fn check_home(&mut self, client: &ClientName) {
+        let Some(local) = self.homes.clients.get(client) else { return };
+        match self.home_step(local) {
+            Step::Done => {}
+            Step::Gone => {
+                // What the batch writes has to be taken back.
+                if !local.is_written {
+                    self.homes.clients.remove(client);
+                }
+            }
+            Step::Yield => self.yield_to_newer(client),
+            Step::Write(..) => {
+                if let Some(local) = self.homes.clients.get_mut(client).filter(|it| !it.waits) {
+                    local.waits = true;
+                    self.chain.push(Job::Home(client.clone()));
+                }
+            }
+        }
+    }
+
+    fn yield_to_newer(&mut self, client: &ClientName) {
+        let Some(local) = self.homes.clients.get_mut(client) else { return };
+        local.is_leaving = true;
+        let (instance, known) = (local.instance, local.known.clone());
+        self.outputs.push_back(Output::Kick { client: client.clone(), instance });
+        // The record may still have this node as a home of the process in charge.
+        self.check_home(client);
+        if let Some((generation, at)) = known {
+            self.keep_found(client, generation, at);
+        }
+    }
+
+    pub(super) fn plan_home(&mut self, client: &ClientName) -> Option<Write> {
+        self.homes.clients.get_mut(client)?.waits = false;
+        let local = self.homes.clients.get(client)?;
+        let Step::Write(at, notes) = self.home_step(local) else {
+            self.check_home(client);
+            return None;
+        };
+        let is = local.latest().map_or(Condition::Absent, |(generation, _)| {
+            Condition::ModifiedAt(generation.revision())
+        });
+        if let Some(local) = self.homes.clients.get_mut(client) {
+            local.is_written = true;
+        }
+        let place = Place::At(client.clone());
+        let value = at.as_ref().map(At::encode);
+        Some(Write { key: self.keys.of(&place), place: Some(place), is, value, notes, at })
+    }
+
+    pub(super) fn home_done(&mut self, client: &ClientName, write: Write, outcome: Outcome) {
+        let epoch = self.epoch();
+        let Some(local) = self.homes.clients.get_mut(client) else { return };
+        (local.checked, local.is_written) = (epoch, false);
+        match outcome {
+            Outcome::Written(revision) => {
+                match write.at {
+                    Some(at) => local.see(revision.into(), at),
+                    None => local.known = None,
+                }
+                self.tell_superseded(client, &write.notes);
+            }
+            Outcome::Refused(None) => local.known = None,
+            Outcome::Refused(Some(found)) => {
+                let instance = local.instance;
+                let at = At::decode(&found.value).unwrap_or_else(|error| {
+                    self.bad_record(&found.key, &error);
+                    // The record of a client is rewritten by its node at any time.
+                    At { instance, homes: Vec::new(), former: Vec::new() }
+                });
+                if let Some(local) = self.homes.clients.get_mut(client) {
+                    local.see(found.modified.into(), at);
+                }
+            }
+        }
+        self.check_home(client);
+    }
+
+    /// Tells the former homes at once; they find a note with their next renewal in any case.
+    fn tell_superseded(&mut self, client: &ClientName, notes: &[(NodeId, Former)]) {
+        let Some((generation, record)) = self.homes.known(client).cloned() else { return };
+        let Some(life) = self.membership.life else { return };
+        for (node, _) in notes {
+            let (client, record, incarnation) = (client.clone(), record.clone(), life.number);
+            self.send(node, Message::Superseded { client, incarnation, generation, record });
+        }
+    }
+
+    /// Another node has the record of a client: it counts if it is newer.
+    pub(super) fn learn(&mut self, client: &ClientName, generation: Generation, at: At) {
+        let Some(local) = self.homes.clients.get_mut(client) else { return };
+        local.see(generation, at);
+        self.check_home(client);
+    }
+
+    /// A note says that this change has replaced a record: the attempt to write it reads it.
+    pub(super) fn look_again(&mut self, place: &Place, change: Generation) {
+        match place {
+            Place::At(client) => {
+                if let Some(local) = self.homes.clients.get_mut(client) {
+                    local.least = local.least.max(change);
+                    self.check_home(client);
+                }
+            }
+            Place::Resource(key) => self.keep(key),
+            Place::Batch(_)
+            | Place::Former(..)
+            | Place::Incarnation
+            | Place::Node(_)
+            | Place::Revoked(_) => {}
+        }
+    }
+
+    /// The record of a client of this node was looked up.
+    pub(super) fn confirm(&mut self, client: &ClientName) {
+        let epoch = self.epoch();
+        if let Some(local) = self.homes.clients.get_mut(client) {
+            local.confirmed = Some(self.now);
+            local.checked = local.checked.max(epoch);
+        }
+    }
+
+    /// Whether a client may be served without a look at its record. A process that was never
+    /// recorded cannot have been superseded. A process that was may be superseded while the node
+    /// had no lease, so the record has to be seen in the present epoch. A node that is cut off from
+    /// an engine which other nodes hear asks these. A node without an engine that anybody hears
+    /// goes on.
+    pub(super) fn is_sure(&self, local: &Local) -> bool {
+        if !local.was_recorded {
+            return true;
+        }
+        if local.latest().is_none() && local.least > Generation(0) {
+            // A note says that the record was replaced.
+            return false;
+        }
+        if self.is_leased() {
+            return local.checked == self.epoch();
+        }
+        let is_confirmed = |at: Moment| self.now.since(at) < CONFIRMED;
+        !self.is_cut_off_alone() || local.confirmed.is_some_and(is_confirmed)
+    }
+
+    pub(super) fn forget_homes(&mut self) {
+        for local in self.homes.clients.values_mut() {
+            (local.known, local.least, local.was_recorded) = (None, Generation(0), false);
+        }
+    }
+
+    /// Whether this node serves a stream that another node opens.
+    #[must_use]
+    pub fn judge(&self, open: &Open) -> Verdict {
+        let local = self.homes.present(&open.client);
+        if let Some(local) = local.filter(|local| local.instance == open.instance) {
+            return if self.is_sure(local) { Verdict::Serve } else { Verdict::Ask };
+        }
+        let own = self.homes.known(&open.client).map(|(generation, at)| (*generation, at));
+        match own.or_else(|| self.found_record(&open.client)) {
+            Some((generation, at)) if generation > open.generation => {
+                Verdict::Moved(generation, at.clone())
+            }
+            Some(_) | None => Verdict::Gone,
+        }
+    }
+}
+
+/// The last `most` items.
+fn last<T>(mut items: Vec<T>, most: usize) -> Vec<T> {
+    items.drain(..items.len().saturating_sub(most));
+    items
+}

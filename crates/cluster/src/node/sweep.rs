@@ -1,0 +1,123 @@
+//! The hourly sweep: records of dead epochs are deleted. Nobody needs the sweep to get a resource,
+//! because such a record is as good as absent; the sweep bounds what the store keeps.
+//!
+//! The living node with the least name sweeps. Two nodes that both take themselves for that node do
+//! no harm: each record is deleted only if it has not changed since it was read.
+
+use std::time::Duration;
+
+use super::io::{Lane, Request};
+use super::{Node, What};
+use crate::engine::{Done, KeyValue, NoReply, Operation, Performed, Range, Transaction};
+use crate::keys::Place;
+use crate::moment::Moment;
+use crate::record::{At, Former, Holding, Record as _};
+
+/// The time between two sweeps.
+pub const SWEEP: Duration = Duration::from_secs(3_600);
+
+/// The time until a page that failed, or for which too many writes wait, is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The most writes that wait when the next page is read. A page has up to 1,000 dead records.
+const BACKLOG: usize = 1_000;
+
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Sweep {
+    at: Moment,
+    /// What is left to read, the present table last.
+    left: Vec<Range>,
+    is_asked: bool,
+}
+
+impl Sweep {
+    pub(super) const fn new(at: Moment) -> Self {
+        Self { at, left: Vec::new(), is_asked: false }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        (!self.is_asked).then_some(self.at)
+    }
+
+    /// The store has another life: the rest of the sweep is left out.
+    pub(super) fn forget(&mut self) {
+        self.left.clear();
+        self.is_asked = false;
+    }
+}
+
+impl Node {
+    pub(super) fn turn_sweep(&mut self) {
+        if self.sweep.is_asked || self.sweep.at > self.now {
+            return;
+        }
+        if self.sweep.left.is_empty() {
+            self.sweep.at = self.now.after(self.random.about(SWEEP));
+            let is_first = self.nodes().keys().next() == Some(&self.settings.node);
+            if !is_first || !self.is_leased() {
+                return;
+            }
+            self.sweep.left = self.keys.unleased().into();
+            self.sweep.at = self.now;
+        }
+        let next_at = self.now.after(AGAIN);
+        if self.chain.backlog() > BACKLOG || !self.is_leased() {
+            self.sweep.at = next_at;
+            return;
+        }
+        let (Some(compare), Some(range)) = (self.same_epoch(), self.sweep.left.last()) else {
+            self.sweep.at = next_at;
+            return;
+        };
+        let range = Range { limit: super::follow::PAGE, ..range.clone() };
+        let then = vec![Operation::Range(range)];
+        let page = Transaction { compare, then, ..Transaction::default() };
+        self.sweep.is_asked = true;
+        self.request(What::Sweep, Request::Transact(Lane::LookUps, page));
+    }
+
+    /// A page was read, or not.
+    pub(super) fn swept(&mut self, done: Result<&Done, NoReply>) {
+        self.sweep.is_asked = false;
+        let Some(Performed::Range { keys, more }) = done.ok().and_then(|done| done.answers.first())
+        else {
+            self.sweep.at = self.now.after(AGAIN);
+            return;
+        };
+        match (keys.last(), self.sweep.left.last_mut()) {
+            (Some(last), Some(range)) if *more => {
+                range.from = [&last.key[..], &[0]].concat().into()
+            }
+            (Some(_) | None, Some(_) | None) => {
+                self.sweep.left.pop();
+            }
+        }
+        if self.sweep.left.is_empty() {
+            self.sweep.at = self.now.after(self.random.about(SWEEP));
+        }
+        for found in keys {
+            if self.is_dead(found) {
+                self.chain.delete(found.key.clone(), found.modified);
+            }
+        }
+    }
+
+    /// Whether a record names dead epochs alone.
+    fn is_dead(&self, found: &KeyValue) -> bool {
+        let value = &found.value;
+        match self.keys.place(&found.key) {
+            Some(Place::At(_)) => At::decode(value)
+                .is_ok_and(|at| at.homes.iter().all(|home| self.is_void(&home.node, home.epoch))),
+            Some(Place::Resource(_)) => {
+                Holding::decode(value).is_ok_and(|it| self.is_void(&it.node, it.epoch))
+            }
+            Some(Place::Former(node, _)) => {
+                Former::decode(value).is_ok_and(|it| self.is_void(&node, it.epoch))
+            }
+            None
+            | Some(Place::Batch(_) | Place::Incarnation | Place::Node(_) | Place::Revoked(_)) => {
+                false
+            }
+        }
+    }
+}
