@@ -74,9 +74,6 @@ impl Truth {
                     if let (None, Some(former)) = (&record, &event.former) {
                         check_homes(store, keys, by, former);
                     }
-                    if std::env::var_os("TRACE").is_some() {
-                        eprintln!("{:?} {by:?} {client} at {:?}: {record:?}", time.0, event.at);
-                    }
                     let versions = self.versions.entry(client).or_default();
                     versions.push(Version { time, at: event.at, record });
                 }
@@ -181,8 +178,10 @@ impl Truth {
     ) {
         let Request::Transact(Lane::Renewals, transaction) = request else { return };
         let Ok(Reply::Done(done)) = answer else { return };
-        let is_beat =
-            matches!(transaction.then.as_slice(), [Operation::Put { .. }, Operation::Range(_)]);
+        let is_beat = matches!(
+            transaction.then.as_slice(),
+            [Operation::Put { .. }, Operation::Range(_), Operation::Range(_)]
+        );
         if is_beat && done.held {
             self.beaten.insert(node, done.revision);
         }

@@ -346,8 +346,9 @@ impl World {
     fn judge(&mut self, id: u64, may_ask: bool) {
         let Some(visit) = self.visits.get(&id) else { return };
         let Some((owner, open)) = visit.open.clone() else { return };
-        let Some(node) = &self.hosts[owner].node else { return };
-        let moved = match node.judge(&open) {
+        let now = self.now;
+        let Some(node) = &mut self.hosts[owner].node else { return };
+        let moved = match node.judge(now, &open) {
             Verdict::Serve => return self.served(id, owner, open.instance),
             Verdict::Ask if may_ask => {
                 let ticket = Ticket(self.number());

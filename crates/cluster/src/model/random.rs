@@ -95,7 +95,7 @@ impl World {
             let sessions =
                 person.homes.iter().filter_map(|at| self.hosts[*at].sessions.get(client));
             let is_late = sessions.into_iter().any(|it| truth.superseded(client, it).is_some());
-            (client, person.came_back || is_late)
+            (client, person.came_back || is_late || truth.was_restored)
         });
         let alive: Vec<_> = with_yield.collect();
         truth.quiet(alive.into_iter());

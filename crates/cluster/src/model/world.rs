@@ -306,18 +306,6 @@ impl World {
         if let Some(waiting) = &mut host.paused {
             return waiting.push(Event::Give(from, input));
         }
-        if std::env::var_os("TRACE").is_some()
-            && !matches!(
-                input,
-                Input::Timeout
-                    | Input::Answer(..)
-                    | Input::Watched(..)
-                    | Input::Message(_, Message::Status { .. })
-                    | Input::Wish(Wish::Find { .. } | Wish::Claim { .. } | Wish::Release { .. })
-            )
-        {
-            eprintln!("{:?} n{at} <- {input:?}", now.0);
-        }
         node.handle(now, input);
         while let Some(output) = self.hosts[at].node.as_mut().and_then(Node::poll_output) {
             self.output(at, output);

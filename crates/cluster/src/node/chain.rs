@@ -110,6 +110,11 @@ impl Chain {
         self.changed = epoch;
     }
 
+    /// The number of the last batch of the epoch, and the change that wrote it.
+    pub(super) const fn last(&self) -> (u64, Revision) {
+        (self.number, self.changed)
+    }
+
     pub(super) fn push(&mut self, job: Job) {
         self.queue.push_back(job);
     }
@@ -262,20 +267,33 @@ impl Node {
 
     /// The batch was carried out, and this is its answer.
     fn carried_out(&mut self, done: &Done) {
+        // The first answer is that of the record `batch/`.
+        let outcomes = done.answers.iter().skip(1).map(|answer| match answer {
+            Performed::Inner { held: true, .. } => Outcome::Written(done.revision),
+            Performed::Inner { held: false, answers } => Outcome::Refused(first(answers.first())),
+            Performed::Range { .. } | Performed::Put | Performed::Delete(_) => {
+                Outcome::Refused(None)
+            }
+        });
+        self.finish(done.revision, outcomes.collect());
+    }
+
+    /// The batch was carried out by this change, with these outcomes.
+    fn finish(&mut self, change: Revision, outcomes: Vec<Outcome>) {
+        let Some(sent) = &self.chain.sent else { return };
+        let went_back = |(outcome, (_, write)): (&Outcome, &(Job, Write))| match (outcome, write.is)
+        {
+            (Outcome::Refused(Some(found)), Condition::ModifiedAt(known)) => found.modified < known,
+            (Outcome::Refused(_) | Outcome::Written(_), _) => false,
+        };
+        if outcomes.iter().zip(&sent.jobs).any(went_back) {
+            // A record is older than it was.
+            return self.fall();
+        }
         let Some(sent) = self.chain.sent.take() else { return };
         self.chain.number += 1;
-        self.chain.changed = done.revision;
-        // The first answer is that of the record `batch/`.
-        for ((job, write), answer) in sent.jobs.into_iter().zip(done.answers.iter().skip(1)) {
-            let outcome = match answer {
-                Performed::Inner { held: true, .. } => Outcome::Written(done.revision),
-                Performed::Inner { held: false, answers } => {
-                    Outcome::Refused(first(answers.first()))
-                }
-                Performed::Range { .. } | Performed::Put | Performed::Delete(_) => {
-                    Outcome::Refused(None)
-                }
-            };
+        self.chain.changed = change;
+        for ((job, write), outcome) in sent.jobs.into_iter().zip(outcomes) {
             self.done(job, write, outcome);
         }
     }
@@ -295,20 +313,19 @@ impl Node {
             // The epoch lives, and its last batch is not there any more.
             return self.fall();
         };
-        let Some(sent) = self.chain.sent.take() else { return };
-        self.chain.number += 1;
-        self.chain.changed = found.modified;
-        for ((job, write), answer) in sent.jobs.into_iter().zip(keys) {
+        let Some(sent) = &self.chain.sent else { return };
+        let outcomes = sent.jobs.iter().zip(keys).map(|((_, write), answer)| {
             let there = first(Some(answer));
             let is_ours = there.as_ref().map(|it| it.modified) == Some(found.modified);
             let is_deleted = there.is_none() && write.value.is_none();
-            let outcome = if is_ours || is_deleted {
+            if is_ours || is_deleted {
                 Outcome::Written(found.modified)
             } else {
                 Outcome::Refused(there)
-            };
-            self.done(job, write, outcome);
-        }
+            }
+        });
+        let outcomes = outcomes.collect();
+        self.finish(found.modified, outcomes);
     }
 
     fn done(&mut self, job: Job, write: Write, outcome: Outcome) {

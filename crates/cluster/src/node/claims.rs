@@ -187,7 +187,10 @@ impl Node {
             }
         };
         let generation = Generation::from(found.modified);
-        let is_dead = self.is_void(&record.node, record.epoch);
+        // What this node holds is void in a former epoch for other nodes only.
+        let is_own =
+            self.claims.held.contains_key(&pending.key) && record.node == self.settings.node;
+        let is_dead = !is_own && self.is_void(&record.node, record.epoch);
         if !is_dead && pending.expected != Some(generation) {
             return self.answer(pending.ticket, Claimed::Taken { by: record.owner(), generation });
         }
@@ -207,7 +210,7 @@ impl Node {
     }
 
     fn claimed(&mut self, pending: Pending, generation: Generation) {
-        let Pending { ticket, key, client, instance, about, .. } = pending;
+        let Pending { ticket, key, client, instance, about, expected, .. } = pending;
         if !self.claims.open.contains(&ticket) {
             // The server does not wait any more.
             self.chain.push(Job::Release(key, generation));
@@ -216,7 +219,12 @@ impl Node {
         let there = Expected::Modified(generation.revision());
         let held =
             Held { client, instance, about, since: generation, generation, there, waits: false };
-        self.claims.held.insert(key, held);
+        if let Some(former) = self.claims.held.insert(key.clone(), held)
+            && expected.is_none()
+        {
+            // The store has lost the record of the former claim.
+            self.outputs.push_back(Output::Lost { key, generation: former.generation });
+        }
         self.answer(ticket, Claimed::Held(generation));
     }
 

@@ -239,6 +239,7 @@ impl Node {
         for change in &changes {
             let (Change::Put(KeyValue { modified: at, .. }) | Change::Delete { at, .. }) = change;
             next.0 = next.0.max(at.0 + 1);
+            self.revision = self.revision.max(*at);
         }
         let mut tables = mem::take(&mut self.follow.tables);
         for change in changes {

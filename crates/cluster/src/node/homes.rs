@@ -342,9 +342,11 @@ impl Node {
         }
     }
 
-    /// Whether this node serves a stream that another node opens.
+    /// Whether this node serves a stream that another node opens. The time counts: a process that
+    /// was stopped for a while has to know that its lease may have ended.
     #[must_use]
-    pub fn judge(&self, open: &Open) -> Verdict {
+    pub fn judge(&mut self, now: Moment, open: &Open) -> Verdict {
+        self.now = self.now.max(now);
         let local = self.homes.present(&open.client);
         if let Some(local) = local.filter(|local| local.instance == open.instance) {
             return if self.is_sure(local) { Verdict::Serve } else { Verdict::Ask };

@@ -358,6 +358,8 @@ impl Node {
     /// The answer about an own client: it is in charge, or it yields.
     fn confirmed_by(&mut self, client: &ClientName, known: &Known) {
         match known {
+            // Another home has the client, and no record is known.
+            Known::At(Generation(0), _) => {}
             Known::At(generation, at) => {
                 self.learn(client, *generation, at.clone());
                 self.confirm(client);

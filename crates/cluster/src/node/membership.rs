@@ -16,6 +16,10 @@
 //! The node writes its record with each renewal. The write fails if the record is not that of its
 //! epoch, or if the store has another incarnation; it makes the watch of the node report something;
 //! and it reads which records the node has lost.
+//!
+//! A store that was restored from a copy is noticed by whoever has lost something: an answer has a
+//! lower revision than an earlier answer, the last batch of the node is not there, or its lease has
+//! ended before its time. That node replaces the incarnation, by which all other nodes notice.
 
 use std::time::Duration;
 
@@ -87,11 +91,20 @@ pub(super) struct Membership {
     fell: bool,
     /// The node was a member before.
     pub(super) was_member: bool,
+    /// The node was a member in this life of the store. Another process that has its name by now
+    /// has joined later.
+    has_joined: bool,
 }
 
 impl Membership {
     pub(super) const fn new(now: Moment) -> Self {
-        Self { stage: Stage::Out(now), life: None, fell: false, was_member: false }
+        Self {
+            stage: Stage::Out(now),
+            life: None,
+            fell: false,
+            was_member: false,
+            has_joined: false,
+        }
     }
 
     pub(super) const fn member(&self) -> Option<&Member> {
@@ -196,9 +209,18 @@ impl Node {
         let (key, value) = (self.own_key(), self.settings.record.encode());
         let mut lost = self.keys.formers_of(&self.settings.node);
         lost.limit = FORMERS_READ;
-        let then = vec![Operation::Put { key, value, lease: Some(lease) }, Operation::Range(lost)];
+        let batch = self.keys.of(&Place::Batch(self.settings.node.clone()));
+        let then = vec![
+            Operation::Put { key, value, lease: Some(lease) },
+            Operation::Range(lost),
+            Operation::Range(Range::of(batch)),
+        ];
         let transaction = Transaction { compare, then, otherwise: self.why_not().into() };
-        self.request(What::Beat, Request::Transact(Lane::Renewals, transaction));
+        let (number, changed) = self.chain.last();
+        self.request(
+            What::Beat { number, changed },
+            Request::Transact(Lane::Renewals, transaction),
+        );
     }
 
     /// The lease was granted, or not.
@@ -254,7 +276,7 @@ impl Node {
         if let Some(former) = nodes.iter().find(|node| node.key == own) {
             let process = Described::decode(&former.value).ok().map(|record| record.process);
             if let Some(process) = process.filter(|process| {
-                self.membership.was_member && *process != self.settings.record.process
+                self.membership.has_joined && *process != self.settings.record.process
             }) {
                 self.report(Event::NameTaken { process });
                 return self.join_later(LEASE);
@@ -328,6 +350,7 @@ impl Node {
             is_beating: false,
         });
         self.membership.was_member = true;
+        self.membership.has_joined = true;
         self.chain.begin(done.revision);
         self.report(Event::Joined(epoch));
         self.follow_all();
@@ -349,13 +372,17 @@ impl Node {
                 member.renewed = member.renewed.max(sent);
                 member.renew_at = sent.after(RENEWAL);
             }
+            // The engine counts from a later moment, so a lease ends before its time only together
+            // with the store.
+            Ok(Reply::Renewed(false)) if now < member.until() => self.fall(),
             Ok(Reply::Renewed(false)) => self.lose_epoch(),
             Ok(Reply::Done(_) | Reply::Granted(_)) | Err(_) => member.renew_at = now.after(AGAIN),
         }
     }
 
-    /// The record was written, or not.
-    pub(super) fn beaten(&mut self, done: Result<&Done, NoReply>) {
+    /// The record was written, or not. The last batch before the request had this number, and was
+    /// written by this change.
+    pub(super) fn beaten(&mut self, last: (u64, Revision), done: Result<&Done, NoReply>) {
         let now = self.now;
         let Some(member) = self.membership.member_mut() else { return };
         member.is_beating = false;
@@ -365,9 +392,16 @@ impl Node {
         };
         member.beat_at = now.after(RENEWAL);
         match done.answers.as_slice() {
-            [Performed::Put, Performed::Range { keys, more }] if done.held => {
+            [
+                Performed::Put,
+                Performed::Range { keys, more },
+                Performed::Range { keys: batch, .. },
+            ] if done.held => {
                 if *more {
                     member.beat_at = now.after(AGAIN);
+                }
+                if !has_batch(batch.first(), last) {
+                    return self.fall();
                 }
                 self.lost_some(keys);
             }
@@ -420,6 +454,7 @@ impl Node {
     fn start_anew(&mut self) {
         self.report(Event::StoreRestored);
         self.revision = Revision(0);
+        self.membership.has_joined = false;
         self.asked.clear();
         self.forget_tables();
         self.forget_found();
@@ -469,4 +504,11 @@ impl Node {
         let key = String::from_utf8_lossy(key).into_owned();
         self.report(Event::BadRecord { key, reason: error.to_string() });
     }
+}
+
+/// Whether the store has the last batch of this epoch, or a later batch.
+fn has_batch(found: Option<&KeyValue>, (number, changed): (u64, Revision)) -> bool {
+    let Some(found) = found else { return false };
+    let there = Batch::decode(&found.value).map(|batch| batch.number);
+    there.is_ok_and(|there| there > number || (there == number && found.modified == changed))
 }

@@ -2,8 +2,9 @@
 //!
 //! **Inputs** are [`Node::handle`]: wishes of the server, answers of the engine, reports of the
 //! watch, messages of other nodes, and the deadline of [`Node::deadline`]. **Outputs** are
-//! [`Node::poll_output`]. **Queries** read and change nothing: [`Node::judge`], [`Node::nodes`],
-//! [`Node::ports`].
+//! [`Node::poll_output`]. [`Node::judge`] decides about a stream of another node at once.
+//! **Queries** are as of the last input: [`Node::nodes`], [`Node::ports`], [`Node::held`],
+//! [`Node::is_member`], [`Node::is_ready`].
 //!
 //! The rule for a driver: take all outputs after each input, carry out requests to the engine in
 //! any order, and answer each once, after 1 s at the latest.
@@ -109,8 +110,8 @@ enum What {
     Enter,
     /// The renewal of the lease.
     KeepAlive { sent: Moment },
-    /// The renewal of the record.
-    Beat,
+    /// The renewal of the record, after this batch, which was written by this change.
+    Beat { number: u64, changed: Revision },
     /// A page of the followed tables.
     Page,
     /// A batch of writes.
@@ -132,7 +133,7 @@ impl What {
             | Self::Prepare
             | Self::Enter
             | Self::KeepAlive { .. }
-            | Self::Beat
+            | Self::Beat { .. }
             | Self::Batch => true,
             Self::Page | Self::LookUp | Self::Sweep | Self::Nothing => false,
         }
@@ -312,7 +313,7 @@ impl Node {
             (What::Prepare, Ok(_)) => self.prepared(),
             (What::Enter, Ok(done)) => self.entered(done),
             (What::Survey | What::Prepare | What::Enter, Err(_)) => self.not_joined(),
-            (What::Beat, done) => self.beaten(done),
+            (What::Beat { number, changed }, done) => self.beaten((number, changed), done),
             (What::Page, done) => self.page(done),
             (What::Batch, done) => self.batched(done),
             (What::LookUp, done) => self.looked_up(done),

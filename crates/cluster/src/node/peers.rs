@@ -7,6 +7,7 @@ use super::Node;
 use super::io::{Known, Message, Output, Subject};
 use super::look_ups::Waiter;
 use super::membership::{LEASE, RENEWAL};
+use crate::keys::Place;
 use crate::moment::Moment;
 use crate::names::{Generation, NodeEpoch, NodeId};
 use crate::record::{At, Home};
@@ -139,8 +140,11 @@ impl Node {
                 self.answered(&from, id, if is_same { known } else { Known::Unknown });
             }
             Message::Superseded { client, incarnation, generation, record } => {
-                if self.is_life(incarnation) {
-                    self.learn(&client, generation, record);
+                match self.is_life(incarnation) {
+                    false => {}
+                    // The message may be late, so the record is read.
+                    true if self.is_leased() => self.look_again(&Place::At(client), generation),
+                    true => self.learn(&client, generation, record),
                 }
             }
         }
