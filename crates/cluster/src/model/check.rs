@@ -119,18 +119,25 @@ impl Truth {
         );
     }
 
-    /// When and by which change a session was superseded.
+    /// When and by which change a session was superseded, after the record named its process, at
+    /// this home if one is given.
     pub(super) fn superseded(
         &self,
         client: &ClientName,
         session: &Session,
+        home: Option<&NodeId>,
     ) -> Option<(Moment, Revision)> {
         let versions = self.versions.get(client)?;
         let names = |version: &Version| {
             version.record.as_ref().map(|record| record.instance == session.instance)
         };
-        let is_own =
-            |version: &Version| names(version) == Some(true) && version.time >= session.since;
+        let has_home = |version: &Version| {
+            let mut homes = version.record.iter().flat_map(|record| &record.homes);
+            home.is_none_or(|home| homes.any(|it| it.node == *home))
+        };
+        let is_own = |version: &Version| {
+            names(version) == Some(true) && version.time >= session.since && has_home(version)
+        };
         let last = versions.iter().rposition(is_own)?;
         let later = versions[last..].iter().find(|version| names(version) == Some(false))?;
         Some((later.time, later.at))
@@ -147,19 +154,22 @@ impl Truth {
         is_leased: bool,
     ) {
         self.served += 1;
-        let Some((time, at)) = self.superseded(&visit.client, session) else { return };
         let Session { instance, .. } = session;
-        let late = now.since(time);
-        assert!(
-            !is_leased || late <= BOUND,
-            "I1: {} is served by {instance:?} at {id}, which was superseded {late:?} ago",
-            visit.client,
-        );
-        assert!(
-            self.beaten.get(&owner).is_none_or(|beaten| *beaten < at),
-            "I2: {} is served by {instance:?} at {id}, superseded by {at:?} before a renewal",
-            visit.client,
-        );
+        if let Some((time, _)) = self.superseded(&visit.client, session, None) {
+            let late = now.since(time);
+            assert!(
+                !is_leased || late <= BOUND,
+                "I1: {} is served by {instance:?} at {id}, which was superseded {late:?} ago",
+                visit.client,
+            );
+        }
+        if let Some((_, at)) = self.superseded(&visit.client, session, Some(id)) {
+            assert!(
+                self.beaten.get(&owner).is_none_or(|beaten| *beaten < at),
+                "I2: {} is served by {instance:?} at {id}, superseded by {at:?} before a renewal",
+                visit.client,
+            );
+        }
     }
 
     pub(super) fn turned_away(&mut self, visit: &Visit, why: &str) {

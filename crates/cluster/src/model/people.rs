@@ -146,16 +146,17 @@ impl World {
         self.people.iter().position(|person| person.instance == instance)
     }
 
-    /// A process is told that a newer process is in charge: it ends its links everywhere.
+    /// A process is told that a newer process is in charge. It has yielded once it has no home.
     fn count_kick(&mut self, client: &ClientName, instance: Instance) {
         let Some(person) = self.person(instance) else { return };
+        if !self.people[person].homes.is_empty() {
+            let time = millis(500 + self.random.below(1_000));
+            return self.after(time, Event::Act(person));
+        }
         if self.people[person].is_alive && !self.people[person].was_kicked {
             self.truth.kicked(client);
         }
         self.people[person].was_kicked = true;
-        for at in self.people[person].homes.clone() {
-            self.end_session(at, client, instance);
-        }
     }
 
     /// A node tells its server to end a session.

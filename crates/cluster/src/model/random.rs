@@ -94,7 +94,8 @@ impl World {
             let client = &person.client;
             let sessions =
                 person.homes.iter().filter_map(|at| self.hosts[*at].sessions.get(client));
-            let is_late = sessions.into_iter().any(|it| truth.superseded(client, it).is_some());
+            let is_late =
+                sessions.into_iter().any(|it| truth.superseded(client, it, None).is_some());
             (client, person.came_back || is_late || truth.was_restored)
         });
         let alive: Vec<_> = with_yield.collect();

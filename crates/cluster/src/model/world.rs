@@ -104,6 +104,8 @@ pub(super) struct World {
     pub(super) truth: Truth,
     pub(super) keys: Keys,
     pub(super) steps: u64,
+    /// Whether inputs and outputs of nodes are printed.
+    is_traced: bool,
 }
 
 impl World {
@@ -124,6 +126,7 @@ impl World {
             truth: Truth::default(),
             keys: Keys::new("model"),
             steps: 0,
+            is_traced: std::env::var_os("CLUSTER_TRACE").is_some(),
         };
         for at in 0..hosts {
             world.hosts.push(Host {
@@ -306,6 +309,9 @@ impl World {
         if let Some(waiting) = &mut host.paused {
             return waiting.push(Event::Give(from, input));
         }
+        if self.is_traced {
+            println!("{:?} n{at} <- {input:?}", now.0);
+        }
         node.handle(now, input);
         while let Some(output) = self.hosts[at].node.as_mut().and_then(Node::poll_output) {
             self.output(at, output);
@@ -313,6 +319,9 @@ impl World {
     }
 
     fn output(&mut self, at: usize, output: Output) {
+        if self.is_traced {
+            println!("{:?} n{at} -> {output:?}", self.now.0);
+        }
         match output {
             Output::Request(id, request) => self.send(at, id, request),
             Output::Watch(id, range, from) => {

@@ -362,7 +362,8 @@ pub enum Output {
     },
     /// The answer to a question.
     Found(Ticket, Found),
-    /// Another process of the client is in charge: all links of this process have to end.
+    /// Another process of the client is in charge: all links of this process to this node have to
+    /// end. Its other homes decide for themselves, and a process without any home has yielded.
     Kick {
         /// The client.
         client: ClientName,
