@@ -138,7 +138,11 @@ impl Truth {
         let is_own = |version: &Version| {
             names(version) == Some(true) && version.time >= session.since && has_home(version)
         };
-        let last = versions.iter().rposition(is_own)?;
+        if !versions.iter().any(is_own) {
+            return None;
+        }
+        // The process may have been in charge again meanwhile.
+        let last = versions.iter().rposition(|version| names(version) == Some(true))?;
         let later = versions[last..].iter().find(|version| names(version) == Some(false))?;
         Some((later.time, later.at))
     }

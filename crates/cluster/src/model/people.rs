@@ -18,7 +18,7 @@ pub(super) struct Person {
     pub(super) homes: BTreeSet<usize>,
     pub(super) is_alive: bool,
     pub(super) was_kicked: bool,
-    /// It has logged in again after a kick.
+    /// It was told to yield, and has logged in again or has other homes.
     pub(super) came_back: bool,
 }
 
@@ -150,6 +150,7 @@ impl World {
     fn count_kick(&mut self, client: &ClientName, instance: Instance) {
         let Some(person) = self.person(instance) else { return };
         if !self.people[person].homes.is_empty() {
+            self.people[person].came_back = true;
             let time = millis(500 + self.random.below(1_000));
             return self.after(time, Event::Act(person));
         }

@@ -1,5 +1,6 @@
 //! Random schedules: servers, processes, visitors and faults, then quiet, then the invariants of
-//! quiet. `CLUSTER_STEPS` is the number of steps of a run, `CLUSTER_SEED` the first seed.
+//! quiet. `CLUSTER_STEPS` is the number of steps of a run, `CLUSTER_RUNS` the number of runs,
+//! `CLUSTER_SEED` the first seed; with `CLUSTER_TRACE=1` all inputs and outputs are printed.
 
 use std::time::Duration;
 
@@ -115,6 +116,7 @@ impl World {
 /// A run of about this many steps.
 fn run(seed: u64, steps: u64, nodes: usize, restores: bool) -> World {
     let mut world = World::new(seed, nodes);
+    world.is_traced = number("CLUSTER_TRACE").is_some();
     world.run(Duration::from_secs(2));
     for client in CLIENTS {
         world.add_person(client, 1);

@@ -301,7 +301,7 @@ impl Node {
         let is_asked = |wanted: &&mut Wanted| matches!(wanted.way, Way::Peers { id: asked, .. } if asked == id);
         let mut wanted =
             self.look_ups.wanted.iter_mut().map(|(subject, wanted)| (subject.clone(), wanted));
-        let Some((subject, wanted)) = wanted.find(|(_, wanted)| is_asked(&wanted)) else { return };
+        let Some((subject, wanted)) = wanted.find(|(_, wanted)| is_asked(wanted)) else { return };
         let Way::Peers { open, is_absent, .. } = &mut wanted.way else { return };
         if !open.remove(from) {
             return;

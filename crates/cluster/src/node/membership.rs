@@ -300,23 +300,18 @@ impl Node {
     /// or one that is void.
     fn known_life(&mut self, found: Option<&KeyValue>) -> Option<(Revision, u64)> {
         let key = self.keys.of(&Place::Incarnation);
+        let known = self.membership.life.map(|life| life.number).filter(|_| self.membership.fell);
         let condition = match found {
             None => Condition::Absent,
             Some(found) => {
-                let void = match Incarnation::decode(&found.value) {
-                    Ok(Incarnation { number }) => {
-                        let known = self.membership.life.map(|life| life.number);
-                        if !self.membership.fell || known != Some(number) {
-                            return Some((found.modified, number));
-                        }
-                        Condition::ModifiedAt(found.modified)
+                match Incarnation::decode(&found.value) {
+                    Ok(Incarnation { number }) if known != Some(number) => {
+                        return Some((found.modified, number));
                     }
-                    Err(error) => {
-                        self.bad_record(&found.key, &error);
-                        Condition::ModifiedAt(found.modified)
-                    }
-                };
-                void
+                    Ok(_) => {}
+                    Err(error) => self.bad_record(&found.key, &error),
+                }
+                Condition::ModifiedAt(found.modified)
             }
         };
         let value = Incarnation { number: self.random.bits() }.encode();
