@@ -237,16 +237,13 @@ impl Truth {
         }
     }
 
-    /// No new process comes from now on. Of each client these processes are alive. Some have come
-    /// back after a kick, or were superseded and do not know.
-    pub(super) fn quiet<'a>(&mut self, alive: impl Iterator<Item = (&'a ClientName, bool)>) {
+    /// No new process comes from now on. Of each client these processes are alive.
+    pub(super) fn quiet<'a>(&mut self, alive: impl Iterator<Item = &'a ClientName>) {
         self.kicks.clear();
-        let mut first = BTreeSet::new();
-        for (client, has_to_yield) in alive {
+        for client in alive {
             let (_, most) = self.kicks.entry(client.clone()).or_default();
-            // The first process is kicked by nobody, but a process that has come back while the
-            // record of a process that has ended was still there yields to it once.
-            *most += if first.insert(client) { u32::from(has_to_yield) } else { KICKS };
+            // One more, because of a message or a record from before.
+            *most += if *most == 0 { 1 } else { KICKS };
         }
     }
 }

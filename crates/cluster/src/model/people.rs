@@ -18,8 +18,6 @@ pub(super) struct Person {
     pub(super) homes: BTreeSet<usize>,
     pub(super) is_alive: bool,
     pub(super) was_kicked: bool,
-    /// It was told to yield, and has logged in again or has other homes.
-    pub(super) came_back: bool,
 }
 
 /// A session at a server.
@@ -68,16 +66,8 @@ impl World {
         let client = ClientName::new(client).unwrap();
         let instance = Instance(self.number());
         let (homes, is_alive) = (BTreeSet::new(), true);
-        let (was_kicked, came_back) = (false, false);
-        self.people.push(Person {
-            client,
-            instance,
-            wants,
-            homes,
-            is_alive,
-            was_kicked,
-            came_back,
-        });
+        let was_kicked = false;
+        self.people.push(Person { client, instance, wants, homes, is_alive, was_kicked });
         let person = self.people.len() - 1;
         self.after(Duration::ZERO, Event::Act(person));
         person
@@ -150,7 +140,6 @@ impl World {
     fn count_kick(&mut self, client: &ClientName, instance: Instance) {
         let Some(person) = self.person(instance) else { return };
         if !self.people[person].homes.is_empty() {
-            self.people[person].came_back = true;
             let time = millis(500 + self.random.below(1_000));
             return self.after(time, Event::Act(person));
         }

@@ -39,7 +39,6 @@ impl World {
                 let person = self.random.below(self.people.len() as u64) as usize;
                 if self.people[person].is_alive && self.people[person].was_kicked {
                     self.people[person].was_kicked = false;
-                    self.people[person].came_back = true;
                     self.act(person);
                 }
             }
@@ -89,19 +88,8 @@ impl World {
     fn settle(&mut self) {
         self.heal();
         self.is_quiet = true;
-        let mut truth = std::mem::take(&mut self.truth);
         let alive = self.people.iter().filter(|person| person.is_alive && !person.was_kicked);
-        let with_yield = alive.map(|person| {
-            let client = &person.client;
-            let sessions =
-                person.homes.iter().filter_map(|at| self.hosts[*at].sessions.get(client));
-            let is_late =
-                sessions.into_iter().any(|it| truth.superseded(client, it, None).is_some());
-            (client, person.came_back || is_late || truth.was_restored)
-        });
-        let alive: Vec<_> = with_yield.collect();
-        truth.quiet(alive.into_iter());
-        self.truth = truth;
+        self.truth.quiet(alive.map(|person| &person.client));
         self.run(BOUND);
         self.check_reach();
         self.check_charge();

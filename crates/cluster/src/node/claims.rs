@@ -210,7 +210,7 @@ impl Node {
     }
 
     fn claimed(&mut self, pending: Pending, generation: Generation) {
-        let Pending { ticket, key, client, instance, about, expected, .. } = pending;
+        let Pending { ticket, key, client, instance, about, .. } = pending;
         if !self.claims.open.contains(&ticket) {
             // The server does not wait any more.
             self.chain.push(Job::Release(key, generation));
@@ -219,13 +219,12 @@ impl Node {
         let there = Expected::Modified(generation.revision());
         let held =
             Held { client, instance, about, since: generation, generation, there, waits: false };
-        if let Some(former) = self.claims.held.insert(key.clone(), held)
-            && expected.is_none()
-        {
-            // The store has lost the record of the former claim.
-            self.outputs.push_back(Output::Lost { key, generation: former.generation });
-        }
+        let former = self.claims.held.insert(key.clone(), held);
         self.answer(ticket, Claimed::Held(generation));
+        if let Some(Held { generation, .. }) = former {
+            // Whoever has passed the claim on knows; another owner has to close its entrance.
+            self.outputs.push_back(Output::Lost { key, generation });
+        }
     }
 
     /// The server does not need a resource any more.

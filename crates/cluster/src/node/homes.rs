@@ -316,18 +316,27 @@ impl Node {
         }
     }
 
+    /// The record of a client of this node was looked up, and is absent: what replaced the record
+    /// of this node is gone.
+    pub(super) fn is_absent(&mut self, client: &ClientName) {
+        if let Some(local) = self.homes.clients.get_mut(client) {
+            local.least = Generation(0);
+        }
+        self.confirm(client);
+    }
+
     /// Whether a client may be served without a look at its record. A process that was never
     /// recorded cannot have been superseded. A process that was may be superseded while the node
     /// had no lease, so the record has to be seen in the present epoch. A node that is cut off from
     /// an engine which other nodes hear asks these. A node without an engine that anybody hears
     /// goes on.
     pub(super) fn is_sure(&self, local: &Local) -> bool {
+        if local.latest().is_none() && local.least > Generation(0) {
+            // A note says that the record was replaced, perhaps before the answer to its write.
+            return false;
+        }
         if !local.was_recorded {
             return true;
-        }
-        if local.latest().is_none() && local.least > Generation(0) {
-            // A note says that the record was replaced.
-            return false;
         }
         if self.is_leased() {
             return local.checked == self.epoch();

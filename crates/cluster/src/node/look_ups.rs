@@ -364,7 +364,7 @@ impl Node {
                 self.learn(client, *generation, at.clone());
                 self.confirm(client);
             }
-            Known::Absent => self.confirm(client),
+            Known::Absent => self.is_absent(client),
             Known::Holding(..) | Known::Unknown => {}
         }
     }

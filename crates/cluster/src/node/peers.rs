@@ -18,8 +18,8 @@ pub const HEARD: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Peers {
-    /// The nodes with a link, and whether they hear the engine.
-    links: BTreeMap<NodeId, bool>,
+    /// The nodes with a link, whether they hear the engine, and when they have said so.
+    links: BTreeMap<NodeId, Option<(bool, Moment)>>,
     status_at: Moment,
     /// What was told last.
     told: bool,
@@ -36,9 +36,13 @@ impl Peers {
         (!self.links.is_empty()).then_some(self.status_at)
     }
 
-    /// Whether a node with a link hears the engine.
-    fn one_hears(&self) -> bool {
-        self.links.values().any(|hears| *hears)
+    /// Whether a node with a link may hear the engine: it says so, or has not said anything for two
+    /// renewals, for one because this process was stopped.
+    fn one_may_hear(&self, now: Moment) -> bool {
+        let may_hear = |told: &Option<(bool, Moment)>| {
+            told.is_none_or(|(hears, at)| hears || now.since(at) > RENEWAL * 2)
+        };
+        self.links.values().any(may_hear)
     }
 }
 
@@ -52,7 +56,7 @@ impl Node {
     pub(super) fn is_cut_off_alone(&self) -> bool {
         self.membership.was_member
             && !self.is_leased()
-            && (self.hears_engine() || self.peers.one_hears())
+            && (self.hears_engine() || self.peers.one_may_hear(self.now))
     }
 
     pub(super) fn send(&mut self, to: &NodeId, message: Message) {
@@ -63,7 +67,7 @@ impl Node {
 
     pub(super) fn link_up(&mut self, node: NodeId) {
         let status = Message::Status { hears_engine: self.hears_engine() };
-        self.peers.links.insert(node.clone(), false);
+        self.peers.links.insert(node.clone(), None);
         self.send(&node, status);
     }
 
@@ -109,7 +113,8 @@ impl Node {
 
     /// Sends a question to all nodes. Returns those that will answer.
     pub(super) fn send_questions(&mut self, id: u64, subject: &Subject) -> BTreeSet<NodeId> {
-        let hears = |(_, hears): &(&NodeId, &bool)| **hears;
+        let hears =
+            |(_, told): &(&NodeId, &Option<(bool, Moment)>)| told.is_none_or(|(hears, _)| hears);
         let near: Vec<_> =
             self.peers.links.iter().filter(hears).map(|(node, _)| node.clone()).collect();
         let chosen = self.random.below(near.len() as u64);
@@ -126,8 +131,8 @@ impl Node {
     pub(super) fn message(&mut self, from: NodeId, message: Message) {
         match message {
             Message::Status { hears_engine } => {
-                if let Some(hears) = self.peers.links.get_mut(&from) {
-                    *hears = hears_engine;
+                if let Some(told) = self.peers.links.get_mut(&from) {
+                    *told = Some((hears_engine, self.now));
                 }
             }
             Message::Ask { id, subject, ask_engine } => match self.own_knowledge(&subject) {
