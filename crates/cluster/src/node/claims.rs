@@ -27,6 +27,10 @@ pub const CLAIMS: usize = 65_536;
 /// The most batches for one claim. Each further batch means that another node was quicker.
 const TRIES: u32 = 8;
 
+/// The most former numbers of a claim that are kept. The server handles all outputs before the next
+/// epoch begins.
+const FORMER: usize = 4;
+
 /// What the record of a resource has to be for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Expected {
@@ -65,10 +69,11 @@ struct Held {
     client: ClientName,
     instance: Instance,
     about: String,
-    /// The first number of the claim, and the present number. In between only this node has
-    /// written the record.
-    since: Generation,
+    /// The present number of the claim.
     generation: Generation,
+    /// Its last numbers before. The server may release the claim by one of these, before it has
+    /// handled [`Output::Renumbered`].
+    former: Vec<Generation>,
     there: Expected,
     /// The record waits to be written.
     waits: bool,
@@ -218,7 +223,7 @@ impl Node {
         }
         let there = Expected::Modified(generation.revision());
         let held =
-            Held { client, instance, about, since: generation, generation, there, waits: false };
+            Held { client, instance, about, generation, former: Vec::new(), there, waits: false };
         let former = self.claims.held.insert(key.clone(), held);
         self.answer(ticket, Claimed::Held(generation));
         if let Some(Held { generation, .. }) = former {
@@ -230,7 +235,8 @@ impl Node {
     /// The server does not need a resource any more.
     pub(super) fn release(&mut self, key: Key, generation: Generation) {
         let latest = self.claims.held.get(&key);
-        let is_latest = |held: &Held| (held.since..=held.generation).contains(&generation);
+        let is_latest =
+            |held: &Held| held.generation == generation || held.former.contains(&generation);
         if latest.is_some_and(is_latest)
             && let Some(held) = self.claims.held.remove(&key)
         {
@@ -260,7 +266,8 @@ impl Node {
                 };
                 let former = held.generation;
                 held.generation = generation;
-                held.since = held.since.min(generation);
+                held.former.push(former);
+                held.former.drain(..held.former.len().saturating_sub(FORMER));
                 held.there = Expected::Modified(revision);
                 self.outputs.push_back(Output::Renumbered { key, former, generation });
             }
