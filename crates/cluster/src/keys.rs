@@ -18,14 +18,14 @@
 use bytes::Bytes;
 
 use crate::engine::Range;
-use crate::names::{Class, ClientName, Key, NodeId, Over, Space};
+use crate::names::{Class, ClientName, Key, NodeId, PortProtocol, Space};
 
 /// The version of the layout of keys, which is a part of each key.
 const LAYOUT: &str = "1";
 
 /// The keys of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Keys {
+pub struct Keyspace {
     prefix: String,
 }
 
@@ -48,7 +48,7 @@ pub enum Place {
     Revoked(ClientName),
 }
 
-impl Keys {
+impl Keyspace {
     /// The keys of the cluster with this name.
     #[must_use]
     pub fn new(cluster: &str) -> Self {
@@ -118,8 +118,8 @@ fn suffix(place: &Place) -> String {
         }
         Place::Resource(Key::Port(over, class, port)) => {
             let over = match over {
-                Over::Tcp => "tcp",
-                Over::Udp => "udp",
+                PortProtocol::Tcp => "tcp",
+                PortProtocol::Udp => "udp",
             };
             let class = match class {
                 Class::Public => "public".into(),
@@ -162,8 +162,8 @@ fn parsed(suffix: &str) -> Option<Place> {
         "port" => {
             let mut parts = rest.splitn(3, '/');
             let over = match parts.next()? {
-                "tcp" => Over::Tcp,
-                "udp" => Over::Udp,
+                "tcp" => PortProtocol::Tcp,
+                "udp" => PortProtocol::Udp,
                 _ => return None,
             };
             let class = match parts.next()? {
@@ -250,18 +250,18 @@ mod tests {
         all.extend([
             Place::Resource(port(1)),
             Place::Resource(port(65_535)),
-            Place::Resource(Key::Port(Over::Udp, named, 1)),
+            Place::Resource(Key::Port(PortProtocol::Udp, named, 1)),
         ]);
         all
     }
 
     const fn port(port: u16) -> Key {
-        Key::Port(Over::Tcp, Class::Public, port)
+        Key::Port(PortProtocol::Tcp, Class::Public, port)
     }
 
     #[test]
     fn each_place_has_a_key_of_its_own_that_reads_back() {
-        let clusters = ["prod", "prod/1", "pro", "d"].map(Keys::new);
+        let clusters = ["prod", "prod/1", "pro", "d"].map(Keyspace::new);
         let mut seen = BTreeSet::new();
         for keys in &clusters {
             for place in places() {
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_key_with_another_spelling_is_no_key() {
-        let keys = Keys::new("c");
+        let keys = Keyspace::new("c");
         for bad in [
             "at/",
             "at/a/b",
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_followed_records_and_no_others_are_in_one_range() {
-        let keys = Keys::new("c");
+        let keys = Keyspace::new("c");
         let range = keys.followed();
         for place in places() {
             let key = keys.of(&place);
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn the_hosts_of_a_domain_are_neighbours() {
-        let keys = Keys::new("c");
+        let keys = Keyspace::new("c");
         let key = |host: &str| keys.of(&Place::Resource(Key::Host(Space::Tls, host.into())));
         let mut hosts = ["b.org", "a.example.com", "z.org", "*.example.com", "b.example.com"];
         hosts.sort_by_key(|host| key(host));

@@ -111,7 +111,7 @@ impl From<Revision> for Generation {
 
 /// The protocol of a public port. A TCP port and the UDP port of the same number are two resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Over {
+pub enum PortProtocol {
     /// TCP.
     Tcp,
     /// UDP.
@@ -141,7 +141,7 @@ pub enum Space {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
     /// A port of this protocol, at the addresses of a class.
-    Port(Over, Class, u16),
+    Port(PortProtocol, Class, u16),
     /// A host in this space: `app.example.com`, `*.example.com` or `*`, in lower case.
     Host(Space, Arc<str>),
 }

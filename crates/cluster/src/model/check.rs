@@ -4,22 +4,22 @@
 //! |---|---|
 //! | I1: nobody is served by a process that was superseded more than 13 s ago, by a node with a lease | for each served visitor |
 //! | I2: nobody is served by a session that was superseded before the last renewal of its node | for each served visitor |
-//! | I3: 13 s after the last fault each living client is served from each node | [`World::check_reach`] |
-//! | I4: of two processes of a client one is in charge, after 2 kicks at most | [`World::check_charge`] |
+//! | I3: 13 s after the last fault each living client is served from each node | [`ModelWorld::check_reach`] |
+//! | I4: of two processes of a client one is in charge, after 2 kicks at most | [`ModelWorld::check_charge`] |
 //! | I5: a release frees no newer claim, and a claim of a living node is replaced only by a claim that expects it | for each change of the store |
-//! | I6: nothing is held for ever by nobody | [`World::check_holders`] |
+//! | I6: nothing is held for ever by nobody | [`ModelWorld::check_holders`] |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::people::{Session, Visit};
-use super::store::Store;
-use super::world::{World, millis};
+use super::people::{ServerSession, Visit};
+use super::store::ModelStore;
+use super::world::{ModelWorld, millis};
 use crate::Moment;
 use crate::engine::{Change, KeyValue, NoReply, Operation, Revision};
-use crate::keys::{Keys, Place};
+use crate::keys::{Keyspace, Place};
 use crate::names::{ClientName, Generation, Instance, Key, NodeEpoch, NodeId};
-use crate::node::{Event, Lane, Reply, Request};
+use crate::node::{EngineReply, Event, Lane, Request};
 use crate::record::{At, Holding, Record as _};
 
 /// The bound of I1 and I3: a lease and a renewal.
@@ -61,7 +61,13 @@ pub(super) struct Truth {
 
 impl Truth {
     /// Looks at the changes of the store, which a node has made or the end of leases.
-    pub(super) fn learn(&mut self, time: Moment, store: &Store, keys: &Keys, by: Option<&NodeId>) {
+    pub(super) fn learn(
+        &mut self,
+        time: Moment,
+        store: &ModelStore,
+        keys: &Keyspace,
+        by: Option<&NodeId>,
+    ) {
         let start = store.history.partition_point(|event| event.at <= self.known);
         for event in &store.history[start..] {
             let (key, value) = match &event.change {
@@ -99,8 +105,8 @@ impl Truth {
     /// I5.
     fn check_claim(
         &self,
-        store: &Store,
-        keys: &Keys,
+        store: &ModelStore,
+        keys: &Keyspace,
         (key, by): (&Key, &NodeId),
         former: &KeyValue,
         now: Option<Holding>,
@@ -129,7 +135,7 @@ impl Truth {
     pub(super) fn superseded(
         &self,
         client: &ClientName,
-        session: &Session,
+        session: &ServerSession,
         home: Option<&NodeId>,
     ) -> Option<(Moment, Revision)> {
         let versions = self.versions.get(client)?;
@@ -160,11 +166,11 @@ impl Truth {
         visit: &Visit,
         owner: usize,
         id: &NodeId,
-        session: &Session,
+        session: &ServerSession,
         is_leased: bool,
     ) {
         self.served += 1;
-        let Session { instance, .. } = session;
+        let ServerSession { instance, .. } = session;
         if let Some((time, _)) = self.superseded(&visit.client, session, None) {
             let late = now.since(time);
             assert!(
@@ -194,10 +200,10 @@ impl Truth {
         &mut self,
         node: usize,
         request: &Request,
-        answer: &Result<Reply, NoReply>,
+        answer: &Result<EngineReply, NoReply>,
     ) {
         let Request::Transact(Lane::Renewals, transaction) = request else { return };
-        let Ok(Reply::Done(done)) = answer else { return };
+        let Ok(EngineReply::Done(done)) = answer else { return };
         let is_beat = matches!(
             transaction.then.as_slice(),
             [Operation::Put { .. }, Operation::Range(_), Operation::Range(_)]
@@ -228,7 +234,7 @@ impl Truth {
     }
 
     /// A copy of the store was restored.
-    pub(super) fn restored(&mut self, time: Moment, store: &Store, keys: &Keys) {
+    pub(super) fn restored(&mut self, time: Moment, store: &ModelStore, keys: &Keyspace) {
         self.was_restored = true;
         self.known = store.revision;
         self.versions.clear();
@@ -255,20 +261,25 @@ impl Truth {
 }
 
 /// Whether the node is in this epoch.
-pub(super) fn is_alive(store: &Store, keys: &Keys, node: &NodeId, epoch: NodeEpoch) -> bool {
+pub(super) fn is_alive(
+    store: &ModelStore,
+    keys: &Keyspace,
+    node: &NodeId,
+    epoch: NodeEpoch,
+) -> bool {
     let found = store.keys.get(&keys.of(&Place::Node(node.clone())));
     found.is_some_and(|found| found.created.0 == epoch.0)
 }
 
 /// I5 for the record of a client: nobody deletes a home of another living node.
-fn check_homes(store: &Store, keys: &Keys, by: Option<&NodeId>, former: &KeyValue) {
+fn check_homes(store: &ModelStore, keys: &Keyspace, by: Option<&NodeId>, former: &KeyValue) {
     for home in At::decode(&former.value).unwrap().homes {
         let is_others = Some(&home.node) != by && is_alive(store, keys, &home.node, home.epoch);
         assert!(!is_others, "I5: {by:?} has deleted {home:?}");
     }
 }
 
-impl World {
+impl ModelWorld {
     /// I3: each living client is served from each node now.
     pub(super) fn check_reach(&mut self) {
         let clients: BTreeSet<_> = self

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::world::{Event, World, millis};
+use super::world::{ModelWorld, WorldEvent, millis};
 use crate::names::{ClientName, Generation, Instance, Key};
-use crate::node::{Claimed, Found, Open, Subject, Ticket, Verdict, Wish};
+use crate::node::{Claimed, Found, Open, OpenVerdict, Subject, Ticket, Wish};
 use crate::record::At;
 
 /// A process of a client.
@@ -22,7 +22,7 @@ pub(super) struct Person {
 
 /// A session at a server.
 #[derive(Clone, Debug)]
-pub(super) struct Session {
+pub(super) struct ServerSession {
     pub(super) instance: Instance,
     /// When it began.
     pub(super) since: crate::Moment,
@@ -30,7 +30,7 @@ pub(super) struct Session {
 
 /// A claim that a server has.
 #[derive(Clone, Debug)]
-pub(super) struct Hold {
+pub(super) struct ServerHold {
     pub(super) client: ClientName,
     pub(super) instance: Instance,
     pub(super) generation: Generation,
@@ -61,7 +61,7 @@ pub(super) struct Visit {
     pub(super) must: bool,
 }
 
-impl World {
+impl ModelWorld {
     pub(super) fn add_person(&mut self, client: &str, wants: usize) -> usize {
         let client = ClientName::new(client).unwrap();
         let instance = Instance(self.number());
@@ -69,7 +69,7 @@ impl World {
         let was_kicked = false;
         self.people.push(Person { client, instance, wants, homes, is_alive, was_kicked });
         let person = self.people.len() - 1;
-        self.after(Duration::ZERO, Event::Act(person));
+        self.after(Duration::ZERO, WorldEvent::Act(person));
         person
     }
 
@@ -91,7 +91,7 @@ impl World {
         let Person { wants, homes, .. } = &self.people[person];
         if homes.len() < (*wants).min(self.hosts.len()) {
             let time = millis(500 + self.random.below(1_000));
-            self.after(time, Event::Act(person));
+            self.after(time, WorldEvent::Act(person));
         }
     }
 
@@ -103,7 +103,7 @@ impl World {
             self.end_session(at, &client, former);
             self.count_kick(&client, former);
         }
-        let session = Session { instance, since: self.now };
+        let session = ServerSession { instance, since: self.now };
         self.hosts[at].sessions.insert(client.clone(), session);
         self.people[person].homes.insert(at);
         let links = 1 + self.random.below(2) as u32;
@@ -116,7 +116,7 @@ impl World {
         if host.sessions.get(client).is_some_and(|session| session.instance == instance) {
             host.sessions.remove(client);
         }
-        let of_session = |hold: &Hold| hold.client == *client && hold.instance == instance;
+        let of_session = |hold: &ServerHold| hold.client == *client && hold.instance == instance;
         let held = host.held.iter().filter(|(_, hold)| of_session(hold));
         let held: Vec<_> = held.map(|(key, hold)| (key.clone(), hold.generation)).collect();
         for (key, generation) in held {
@@ -141,7 +141,7 @@ impl World {
         let Some(person) = self.person(instance) else { return };
         if !self.people[person].homes.is_empty() {
             let time = millis(500 + self.random.below(1_000));
-            return self.after(time, Event::Act(person));
+            return self.after(time, WorldEvent::Act(person));
         }
         if self.people[person].is_alive && !self.people[person].was_kicked {
             self.truth.kicked(client);
@@ -169,7 +169,7 @@ impl World {
         for person in 0..self.people.len() {
             if self.people[person].homes.remove(&at) {
                 let time = millis(500 + self.random.below(1_000));
-                self.after(time, Event::Act(person));
+                self.after(time, WorldEvent::Act(person));
             }
         }
     }
@@ -222,7 +222,7 @@ impl World {
                 if session == Some(instance) {
                     if let Some(former) = self.hosts[at]
                         .held
-                        .insert(key.clone(), Hold { client, instance, generation })
+                        .insert(key.clone(), ServerHold { client, instance, generation })
                     {
                         self.hosts[at].former.push((key, former.generation));
                     }
@@ -324,7 +324,7 @@ impl World {
                     visit.open = Some((owner, open));
                 }
                 let (time, from) = (self.hop(), self.from(owner));
-                self.after(time, Event::Open(from, id));
+                self.after(time, WorldEvent::Open(from, id));
             }
         }
     }
@@ -340,15 +340,15 @@ impl World {
         let now = self.now;
         let Some(node) = &mut self.hosts[owner].node else { return };
         let moved = match node.judge(now, &open) {
-            Verdict::Serve => return self.served(id, owner, open.instance),
-            Verdict::Ask if may_ask => {
+            OpenVerdict::Serve => return self.served(id, owner, open.instance),
+            OpenVerdict::Ask if may_ask => {
                 let ticket = Ticket(self.number());
                 self.hosts[owner].uses.insert(ticket, Use::Judge(id));
                 let subject = Subject::Client(open.client);
                 return self.wish(owner, Wish::Find { ticket, subject });
             }
-            Verdict::Ask | Verdict::Gone => None,
-            Verdict::Moved(generation, at) => Some((generation, at)),
+            OpenVerdict::Ask | OpenVerdict::Gone => None,
+            OpenVerdict::Moved(generation, at) => Some((generation, at)),
         };
         let (at, generation) = (visit.ingress, open.generation);
         let subject = Subject::Client(open.client);

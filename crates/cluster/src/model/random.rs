@@ -5,18 +5,18 @@
 use std::time::Duration;
 
 use super::check::BOUND;
-use super::world::{Cut, World, millis};
-use crate::names::{Class, ClientName, Key, Over, Space};
+use super::world::{Cut, ModelWorld, millis};
+use crate::names::{Class, ClientName, Key, PortProtocol, Space};
 
 const CLIENTS: [&str; 4] = ["a", "b", "c", "d"];
 
 fn keys() -> [Key; 4] {
-    let port = |port| Key::Port(Over::Tcp, Class::Public, port);
+    let port = |port| Key::Port(PortProtocol::Tcp, Class::Public, port);
     let host = |host: &str| Key::Host(Space::Http, host.into());
     [port(1), port(2), host("a.example"), host("b.example")]
 }
 
-impl World {
+impl ModelWorld {
     fn any<T: Clone>(&mut self, all: &[T]) -> T {
         all[self.random.below(all.len() as u64) as usize].clone()
     }
@@ -102,8 +102,8 @@ impl World {
 }
 
 /// A run of about this many steps.
-fn run(seed: u64, steps: u64, nodes: usize, restores: bool) -> World {
-    let mut world = World::new(seed, nodes);
+fn run(seed: u64, steps: u64, nodes: usize, restores: bool) -> ModelWorld {
+    let mut world = ModelWorld::new(seed, nodes);
     world.is_traced = number("CLUSTER_TRACE").is_some();
     world.run(Duration::from_secs(2));
     for client in CLIENTS {

@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use super::store::{Reports, Store};
+use super::store::{ModelStore, Reports};
 use crate::Moment;
 use crate::engine::{NoReply, Range, Revision};
-use crate::keys::{Keys, Place};
+use crate::keys::{Keyspace, Place};
 use crate::names::{ClientName, Instance, NodeId};
 use crate::node::{
-    Input, Message, Node, Output, Reply, Request, RequestId, Settings, WatchId, Watched, Wish,
+    EngineReply, Message, Node, NodeInput, NodeSettings, Output, Request, RequestId, WatchId,
+    Watched, Wish,
 };
 use crate::record::{At, Described, Former, Record as _, VERSIONS};
 
@@ -26,7 +27,7 @@ const STATES: usize = 4_000_000;
 
 /// What may happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Step {
+enum SmallStep {
     LogIn(usize, u64),
     LogOut(usize, u64),
     /// The first request of this number goes to the engine.
@@ -51,7 +52,7 @@ enum Fate {
 #[derive(Clone, Debug, Hash)]
 struct Small {
     now: Moment,
-    store: Store,
+    store: ModelStore,
     nodes: Vec<Node>,
     requests: Vec<BTreeMap<RequestId, Request>>,
     watches: Vec<Option<(WatchId, Range, Revision)>>,
@@ -90,12 +91,12 @@ impl Small {
                 links: 0,
             };
             let (cluster, seed) = ("small".into(), at as u64);
-            let settings = Settings { cluster, node: id(at), record, cache: 2, seed };
+            let settings = NodeSettings { cluster, node: id(at), record, cache: 2, seed };
             Node::new(settings, Moment::default())
         };
         let mut small = Self {
             now: Moment(Duration::from_secs(1)),
-            store: Store::new(),
+            store: ModelStore::new(),
             nodes: vec![node(0), node(1)],
             requests: vec![BTreeMap::new(); 2],
             watches: vec![None; 2],
@@ -107,14 +108,14 @@ impl Small {
             returns,
         };
         for at in 0..2 {
-            small.give(at, Input::LinkUp(id(1 - at)));
+            small.give(at, NodeInput::LinkUp(id(1 - at)));
         }
         small.flow();
         assert!(small.nodes.iter().all(Node::is_member));
         small
     }
 
-    fn give(&mut self, at: usize, input: Input) {
+    fn give(&mut self, at: usize, input: NodeInput) {
         self.nodes[at].handle(self.now, input);
         while let Some(output) = self.nodes[at].poll_output() {
             match output {
@@ -153,40 +154,40 @@ impl Small {
 
     fn log_out(&mut self, at: usize, instance: u64) {
         let wish = Wish::LoggedOut { client: client(), instance: Instance(instance) };
-        self.give(at, Input::Wish(wish));
+        self.give(at, NodeInput::Wish(wish));
     }
 
     /// What may happen in this state.
-    fn steps(&self) -> Vec<Step> {
+    fn steps(&self) -> Vec<SmallStep> {
         let mut steps = Vec::new();
         for at in 0..2 {
             for instance in 1..3 {
                 let may_come = self.returns || !self.kicked.contains(&instance);
                 if may_come && !self.logged_in.contains(&(at, instance)) {
-                    steps.push(Step::LogIn(at, instance));
+                    steps.push(SmallStep::LogIn(at, instance));
                 }
                 if self.returns && self.sessions[at] == Some(instance) {
-                    steps.push(Step::LogOut(at, instance));
+                    steps.push(SmallStep::LogOut(at, instance));
                 }
             }
             for request in self.requests[at].keys() {
                 let fates = [Fate::Answered, Fate::Lost, Fate::Unanswered];
-                steps.extend(fates.map(|fate| Step::Request(at, *request, fate)));
+                steps.extend(fates.map(|fate| SmallStep::Request(at, *request, fate)));
             }
         }
         for message in 0..self.messages.len() {
-            steps.extend([Step::Message(message), Step::LoseMessage(message)]);
+            steps.extend([SmallStep::Message(message), SmallStep::LoseMessage(message)]);
         }
         // Requests that are under way would be answered before.
         if self.requests.iter().all(BTreeMap::is_empty) && self.messages.is_empty() {
-            steps.push(Step::Renewal);
+            steps.push(SmallStep::Renewal);
         }
         steps
     }
 
-    fn take(&mut self, step: Step) {
+    fn take(&mut self, step: SmallStep) {
         match step {
-            Step::LogIn(at, instance) => {
+            SmallStep::LogIn(at, instance) => {
                 self.logged_in.insert((at, instance));
                 if let Some(former) = self.sessions[at].filter(|former| *former != instance) {
                     self.kick(at, former);
@@ -194,38 +195,42 @@ impl Small {
                 self.sessions[at] = Some(instance);
                 let wish =
                     Wish::LoggedIn { client: client(), instance: Instance(instance), links: 1 };
-                self.give(at, Input::Wish(wish));
+                self.give(at, NodeInput::Wish(wish));
             }
-            Step::LogOut(at, instance) => {
+            SmallStep::LogOut(at, instance) => {
                 self.sessions[at] = None;
                 self.log_out(at, instance);
             }
-            Step::Request(at, id, fate) => self.request(at, id, fate),
-            Step::Message(at) => {
+            SmallStep::Request(at, id, fate) => self.request(at, id, fate),
+            SmallStep::Message(at) => {
                 let (from, to, message) = self.messages.remove(at);
                 let to = usize::from(to == id(1));
-                self.give(to, Input::Message(id(from), message));
+                self.give(to, NodeInput::Message(id(from), message));
             }
-            Step::LoseMessage(at) => {
+            SmallStep::LoseMessage(at) => {
                 self.messages.remove(at);
             }
-            Step::Renewal => self.pass(Duration::from_secs(3)),
+            SmallStep::Renewal => self.pass(Duration::from_secs(3)),
         }
     }
 
     fn request(&mut self, at: usize, id: RequestId, fate: Fate) {
         let Some(request) = self.requests[at].remove(&id) else { return };
         if fate == Fate::Lost {
-            return self.give(at, Input::Answer(id, Err(NoReply::Unknown)));
+            return self.give(at, NodeInput::Answer(id, Err(NoReply::Unknown)));
         }
         let answer = match request {
-            Request::Transact(_, transaction) => self.store.transact(&transaction).map(Reply::Done),
-            Request::Grant(_) => Ok(Reply::Granted(self.store.grant(self.now))),
-            Request::KeepAlive(lease) => Ok(Reply::Renewed(self.store.keep_alive(self.now, lease))),
+            Request::Transact(_, transaction) => {
+                self.store.transact(&transaction).map(EngineReply::Done)
+            }
+            Request::Grant(_) => Ok(EngineReply::Granted(self.store.grant(self.now))),
+            Request::KeepAlive(lease) => {
+                Ok(EngineReply::Renewed(self.store.keep_alive(self.now, lease)))
+            }
             Request::Revoke(lease) => return self.store.revoke(lease),
         };
         let answer = if fate == Fate::Answered { answer } else { Err(NoReply::Unknown) };
-        self.give(at, Input::Answer(id, answer));
+        self.give(at, NodeInput::Answer(id, answer));
     }
 
     fn pass(&mut self, time: Duration) {
@@ -233,7 +238,7 @@ impl Small {
         self.store.expire(self.now);
         for at in 0..2 {
             if self.nodes[at].deadline().is_some_and(|deadline| deadline <= self.now) {
-                self.give(at, Input::Timeout);
+                self.give(at, NodeInput::Timeout);
             }
         }
     }
@@ -252,16 +257,16 @@ impl Small {
                     && !changes.is_empty()
                 {
                     self.watches[at] = Some((id, range, until));
-                    self.give(at, Input::Watched(id, Watched::Changes(changes)));
+                    self.give(at, NodeInput::Watched(id, Watched::Changes(changes)));
                     is_done = false;
                 }
                 if self.nodes[at].deadline().is_some_and(|deadline| deadline <= self.now) {
-                    self.give(at, Input::Timeout);
+                    self.give(at, NodeInput::Timeout);
                     is_done = false;
                 }
             }
             if !self.messages.is_empty() {
-                self.take(Step::Message(0));
+                self.take(SmallStep::Message(0));
                 is_done = false;
             }
             if is_done {
@@ -278,7 +283,7 @@ impl Small {
             self.pass(Duration::from_secs(2));
             self.flow();
         }
-        let keys = Keys::new("small");
+        let keys = Keyspace::new("small");
         let found = self.store.keys.get(&keys.of(&Place::At(client())));
         let record = found.map(|found| At::decode(&found.value).unwrap());
         let logged_in: BTreeSet<_> = self.sessions.iter().flatten().copied().collect();
@@ -307,7 +312,7 @@ impl Small {
 
 /// Takes all steps from a state on: up to `left` events. `seen` has the states that were examined,
 /// each with the most events that were taken from it.
-fn explore(small: &Small, left: usize, seen: &mut BTreeMap<u64, usize>, path: &mut Vec<Step>) {
+fn explore(small: &Small, left: usize, seen: &mut BTreeMap<u64, usize>, path: &mut Vec<SmallStep>) {
     let mut hasher = DefaultHasher::new();
     small.hash(&mut hasher);
     let state = hasher.finish();

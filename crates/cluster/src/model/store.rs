@@ -14,7 +14,7 @@ use crate::node::LEASE;
 
 /// A change and its revision.
 #[derive(Clone, Debug, Hash)]
-pub(super) struct Event {
+pub(super) struct StoreEvent {
     pub(super) at: Revision,
     pub(super) change: Change,
     /// The record before the change.
@@ -29,17 +29,17 @@ pub(super) enum Reports {
 }
 
 #[derive(Clone, Debug, Hash)]
-pub(super) struct Store {
+pub(super) struct ModelStore {
     pub(super) revision: Revision,
     pub(super) keys: BTreeMap<Bytes, KeyValue>,
-    pub(super) history: Vec<Event>,
+    pub(super) history: Vec<StoreEvent>,
     compacted: Revision,
     /// The end of each lease.
     leases: BTreeMap<Lease, Moment>,
     granted: u64,
 }
 
-impl Store {
+impl ModelStore {
     pub(super) const fn new() -> Self {
         Self {
             revision: Revision(1),
@@ -192,13 +192,13 @@ impl Store {
         let created = former.as_ref().map_or(modified, |former| former.created);
         let found = KeyValue { key: key.clone(), value, created, modified, lease };
         self.keys.insert(key, found.clone());
-        self.history.push(Event { at: modified, change: Change::Put(found), former });
+        self.history.push(StoreEvent { at: modified, change: Change::Put(found), former });
     }
 
     fn delete(&mut self, key: &Bytes) {
         if let Some(former) = self.keys.remove(key) {
             let change = Change::Delete { key: key.clone(), at: self.revision };
-            self.history.push(Event { at: self.revision, change, former: Some(former) });
+            self.history.push(StoreEvent { at: self.revision, change, former: Some(former) });
         }
     }
 
@@ -207,7 +207,7 @@ impl Store {
         if from <= self.compacted {
             return Reports::Compacted;
         }
-        let inside = |event: &&Event| {
+        let inside = |event: &&StoreEvent| {
             let key = match &event.change {
                 Change::Put(found) => &found.key,
                 Change::Delete { key, .. } => key,

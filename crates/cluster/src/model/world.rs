@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::check::Truth;
-use super::people::{Hold, Person, Session, Use, Visit};
-use super::store::{Reports, Store};
+use super::people::{Person, ServerHold, ServerSession, Use, Visit};
+use super::store::{ModelStore, Reports};
 use crate::Moment;
 use crate::engine::{NoReply, Range, Revision};
-use crate::keys::Keys;
+use crate::keys::Keyspace;
 use crate::names::{ClientName, Key, NodeId};
 use crate::node::random::Random;
 use crate::node::{
-    Input, Message, Node, Output, Reply, Request, RequestId, Settings, Ticket, WatchId, Watched,
-    Wish,
+    EngineReply, Message, Node, NodeInput, NodeSettings, Output, Request, RequestId, Ticket,
+    WatchId, Watched, Wish,
 };
 use crate::record::{Described, VERSIONS};
 
@@ -26,11 +26,11 @@ pub(super) const fn millis(millis: u64) -> Duration {
 
 /// What happens at a moment.
 #[derive(Clone, Debug)]
-pub(super) enum Event {
+pub(super) enum WorldEvent {
     /// A request arrives at the engine.
     AtEngine(From, RequestId, Request),
     /// An answer arrives at a node, or the driver gives up.
-    Answer(From, RequestId, Result<Reply, NoReply>),
+    Answer(From, RequestId, Result<EngineReply, NoReply>),
     /// The watch of a node reports.
     Report(From, WatchId),
     /// A message arrives at a node.
@@ -42,7 +42,7 @@ pub(super) enum Event {
     /// A visitor's stream arrives at the owner.
     Open(From, u64),
     /// Something that a paused node has missed.
-    Give(From, Input),
+    Give(From, NodeInput),
     /// A paused node goes on.
     Resume(From),
     /// The cut of this number ends.
@@ -60,13 +60,13 @@ pub(super) struct Host {
     pub(super) node: Option<Node>,
     pub(super) starts: u64,
     /// What waits for the end of a pause.
-    paused: Option<Vec<Event>>,
+    paused: Option<Vec<WorldEvent>>,
     links: BTreeSet<usize>,
     asked: BTreeMap<RequestId, Request>,
     watch: Option<(WatchId, Range, Revision)>,
     is_reporting: bool,
-    pub(super) sessions: BTreeMap<ClientName, Session>,
-    pub(super) held: BTreeMap<Key, Hold>,
+    pub(super) sessions: BTreeMap<ClientName, ServerSession>,
+    pub(super) held: BTreeMap<Key, ServerHold>,
     /// Claims of the past, for releases that come late.
     pub(super) former: Vec<(Key, crate::names::Generation)>,
     pub(super) uses: BTreeMap<Ticket, Use>,
@@ -86,12 +86,12 @@ pub(super) enum Cut {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct World {
+pub(super) struct ModelWorld {
     pub(super) random: Random,
     pub(super) now: Moment,
-    pub(super) store: Store,
-    pub(super) snapshot: Option<Store>,
-    events: BTreeMap<(Moment, u64), Event>,
+    pub(super) store: ModelStore,
+    pub(super) snapshot: Option<ModelStore>,
+    events: BTreeMap<(Moment, u64), WorldEvent>,
     numbers: u64,
     pub(super) hosts: Vec<Host>,
     pub(super) people: Vec<Person>,
@@ -102,18 +102,18 @@ pub(super) struct World {
     /// Nobody new comes, and nobody who was kicked comes back.
     pub(super) is_quiet: bool,
     pub(super) truth: Truth,
-    pub(super) keys: Keys,
+    pub(super) keys: Keyspace,
     pub(super) steps: u64,
     /// Whether inputs and outputs of nodes are printed.
     pub(super) is_traced: bool,
 }
 
-impl World {
+impl ModelWorld {
     pub(super) fn new(seed: u64, hosts: usize) -> Self {
         let mut world = Self {
             random: Random(seed),
             now: Moment(Duration::from_secs(1)),
-            store: Store::new(),
+            store: ModelStore::new(),
             snapshot: None,
             events: BTreeMap::new(),
             numbers: 0,
@@ -124,7 +124,7 @@ impl World {
             is_lossy: false,
             is_quiet: false,
             truth: Truth::default(),
-            keys: Keys::new("model"),
+            keys: Keyspace::new("model"),
             steps: 0,
             is_traced: false,
         };
@@ -146,7 +146,7 @@ impl World {
             });
             world.start(at);
         }
-        world.after(millis(500), Event::Expire);
+        world.after(millis(500), WorldEvent::Expire);
         world
     }
 
@@ -155,7 +155,7 @@ impl World {
         self.numbers
     }
 
-    pub(super) fn after(&mut self, time: Duration, event: Event) {
+    pub(super) fn after(&mut self, time: Duration, event: WorldEvent) {
         let key = (self.now.after(time), self.number());
         self.events.insert(key, event);
     }
@@ -194,9 +194,9 @@ impl World {
         let host = &mut self.hosts[at];
         host.starts += 1;
         let node = host.id.clone();
-        let settings = Settings { cluster: "model".into(), node, record, cache: 3, seed };
+        let settings = NodeSettings { cluster: "model".into(), node, record, cache: 3, seed };
         host.node = Some(Node::new(settings, self.now));
-        self.give(at, Input::Timeout);
+        self.give(at, NodeInput::Timeout);
         self.relink();
     }
 
@@ -220,14 +220,14 @@ impl World {
         if self.hosts[at].node.is_some() && self.hosts[at].paused.is_none() {
             self.hosts[at].paused = Some(Vec::new());
             let from = self.from(at);
-            self.after(time, Event::Resume(from));
+            self.after(time, WorldEvent::Resume(from));
         }
     }
 
     pub(super) fn cut(&mut self, cut: Cut, time: Duration) {
         let number = self.number();
         self.cuts.insert(number, cut);
-        self.after(time, Event::Heal(number));
+        self.after(time, WorldEvent::Heal(number));
         self.relink();
     }
 
@@ -263,10 +263,10 @@ impl World {
                 let id = self.hosts[other].id.clone();
                 if is && !was {
                     self.hosts[at].links.insert(other);
-                    self.give(at, Input::LinkUp(id));
+                    self.give(at, NodeInput::LinkUp(id));
                 } else if was && !is {
                     self.hosts[at].links.remove(&other);
-                    self.give(at, Input::LinkDown(id));
+                    self.give(at, NodeInput::LinkDown(id));
                 }
             }
         }
@@ -281,7 +281,7 @@ impl World {
         self.truth.restored(self.now, &self.store, &self.keys);
         for at in 0..self.hosts.len() {
             if let Some((watch, ..)) = self.hosts[at].watch.take() {
-                self.give(at, Input::Watched(watch, Watched::Broken));
+                self.give(at, NodeInput::Watched(watch, Watched::Broken));
             }
         }
     }
@@ -298,16 +298,16 @@ impl World {
 
     /// A wish of the server of a node.
     pub(super) fn wish(&mut self, at: usize, wish: Wish) {
-        self.give(at, Input::Wish(wish));
+        self.give(at, NodeInput::Wish(wish));
     }
 
     /// Gives an input to a node, and does what comes out.
-    pub(super) fn give(&mut self, at: usize, input: Input) {
+    pub(super) fn give(&mut self, at: usize, input: NodeInput) {
         let (now, from) = (self.now, self.from(at));
         let host = &mut self.hosts[at];
         let Some(node) = &mut host.node else { return };
         if let Some(waiting) = &mut host.paused {
-            return waiting.push(Event::Give(from, input));
+            return waiting.push(WorldEvent::Give(from, input));
         }
         if self.is_traced {
             println!("{:?} n{at} <- {input:?}", now.0);
@@ -339,7 +339,7 @@ impl World {
                 let Some(to) = self.hosts.iter().position(|host| host.id == to) else { return };
                 if self.is_linked(at, to) {
                     let (time, from) = (self.hop(), self.from(to));
-                    self.after(time, Event::Message(at, from, message));
+                    self.after(time, WorldEvent::Message(at, from, message));
                 }
             }
             Output::Claimed(ticket, claimed) => self.claimed(at, ticket, claimed),
@@ -366,7 +366,7 @@ impl World {
         let is_awaited = !matches!(request, Request::Revoke(_));
         if is_awaited {
             self.hosts[at].asked.insert(id, request.clone());
-            self.after(GIVEN_UP, Event::Answer(from, id, Err(NoReply::Unknown)));
+            self.after(GIVEN_UP, WorldEvent::Answer(from, id, Err(NoReply::Unknown)));
         }
         if self.is_cut(Cut::ToEngine(at)) || self.is_cut(Cut::Engine) {
             return;
@@ -378,9 +378,9 @@ impl World {
         if self.is_lossy && dice < 6 {
             // A copy that arrives long after.
             let late = millis(self.random.below(20_000));
-            self.after(late, Event::AtEngine(from, id, request.clone()));
+            self.after(late, WorldEvent::AtEngine(from, id, request.clone()));
         }
-        self.after(time, Event::AtEngine(from, id, request));
+        self.after(time, WorldEvent::AtEngine(from, id, request));
     }
 
     /// The watch of a node has something to report soon.
@@ -390,7 +390,7 @@ impl World {
         {
             self.hosts[at].is_reporting = true;
             let (time, from) = (self.hop(), self.from(at));
-            self.after(time, Event::Report(from, watch));
+            self.after(time, WorldEvent::Report(from, watch));
         }
     }
 
@@ -407,10 +407,12 @@ impl World {
         let before = self.store.revision;
         self.store.expire(self.now);
         let answer = match request {
-            Request::Transact(_, transaction) => self.store.transact(transaction).map(Reply::Done),
-            Request::Grant(_) => Ok(Reply::Granted(self.store.grant(self.now))),
+            Request::Transact(_, transaction) => {
+                self.store.transact(transaction).map(EngineReply::Done)
+            }
+            Request::Grant(_) => Ok(EngineReply::Granted(self.store.grant(self.now))),
             Request::KeepAlive(lease) => {
-                Ok(Reply::Renewed(self.store.keep_alive(self.now, *lease)))
+                Ok(EngineReply::Renewed(self.store.keep_alive(self.now, *lease)))
             }
             Request::Revoke(lease) => {
                 self.store.revoke(*lease);
@@ -423,7 +425,7 @@ impl World {
         let is_lost = self.is_lossy && self.random.below(100) < 3;
         if !is_lost && !self.is_cut(Cut::FromEngine(from.0)) {
             let time = self.hop();
-            self.after(time, Event::Answer(from, id, answer));
+            self.after(time, WorldEvent::Answer(from, id, answer));
         }
     }
 
@@ -449,7 +451,7 @@ impl World {
                 Watched::Changes(changes)
             }
         };
-        self.give(at, Input::Watched(watch, what));
+        self.give(at, NodeInput::Watched(watch, what));
     }
 
     /// The next event or deadline.
@@ -465,25 +467,25 @@ impl World {
             && first.is_none_or(|first| moment <= first)
         {
             self.now = self.now.max(moment);
-            return self.give(at, Input::Timeout);
+            return self.give(at, NodeInput::Timeout);
         }
         let Some(((moment, _), event)) = self.events.pop_first() else { return };
         self.now = self.now.max(moment);
         self.happen(event);
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: WorldEvent) {
         let to = match &event {
-            Event::Answer(from, ..)
-            | Event::Report(from, _)
-            | Event::Message(_, from, _)
-            | Event::Open(from, _)
-            | Event::Give(from, _) => Some(*from),
-            Event::AtEngine(..)
-            | Event::Expire
-            | Event::Act(_)
-            | Event::Resume(_)
-            | Event::Heal(_) => None,
+            WorldEvent::Answer(from, ..)
+            | WorldEvent::Report(from, _)
+            | WorldEvent::Message(_, from, _)
+            | WorldEvent::Open(from, _)
+            | WorldEvent::Give(from, _) => Some(*from),
+            WorldEvent::AtEngine(..)
+            | WorldEvent::Expire
+            | WorldEvent::Act(_)
+            | WorldEvent::Resume(_)
+            | WorldEvent::Heal(_) => None,
         };
         if let Some(to) = to {
             if !self.is_same(to) {
@@ -494,31 +496,31 @@ impl World {
             }
         }
         match event {
-            Event::AtEngine(from, id, request) => self.at_engine(from, id, &request),
-            Event::Answer((at, _), id, answer) => {
+            WorldEvent::AtEngine(from, id, request) => self.at_engine(from, id, &request),
+            WorldEvent::Answer((at, _), id, answer) => {
                 if let Some(request) = self.hosts[at].asked.remove(&id) {
                     self.truth.answered(at, &request, &answer);
-                    self.give(at, Input::Answer(id, answer));
+                    self.give(at, NodeInput::Answer(id, answer));
                 }
             }
-            Event::Report(from, watch) => self.report(from, watch),
-            Event::Message(by, (at, _), message) => {
+            WorldEvent::Report(from, watch) => self.report(from, watch),
+            WorldEvent::Message(by, (at, _), message) => {
                 let by = self.hosts[by].id.clone();
-                self.give(at, Input::Message(by, message));
+                self.give(at, NodeInput::Message(by, message));
             }
-            Event::Expire => {
+            WorldEvent::Expire => {
                 let before = self.store.revision;
                 self.store.expire(self.now);
                 if self.store.revision != before {
                     self.stored(None);
                 }
-                self.after(millis(500), Event::Expire);
+                self.after(millis(500), WorldEvent::Expire);
             }
-            Event::Act(person) => self.act(person),
-            Event::Open((at, _), visit) => self.opened(at, visit),
-            Event::Give((at, _), input) => self.give(at, input),
-            Event::Resume(from) => self.resume(from),
-            Event::Heal(number) => {
+            WorldEvent::Act(person) => self.act(person),
+            WorldEvent::Open((at, _), visit) => self.opened(at, visit),
+            WorldEvent::Give((at, _), input) => self.give(at, input),
+            WorldEvent::Resume(from) => self.resume(from),
+            WorldEvent::Heal(number) => {
                 self.cuts.remove(&number);
                 self.relink();
             }
@@ -530,7 +532,7 @@ impl World {
         let until = self.now.after(time);
         let number = self.number();
         // An event at the end, so that time passes in any case.
-        self.events.insert((until, number), Event::Heal(number));
+        self.events.insert((until, number), WorldEvent::Heal(number));
         while self.now < until {
             self.step();
         }

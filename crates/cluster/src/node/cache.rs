@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use super::io::{Known, Subject};
+use super::io::{PeerKnowledge, Subject};
 use crate::moment::Moment;
 
 #[derive(Clone, Debug, Hash)]
-pub(super) struct Entry {
-    pub(super) known: Known,
+pub(super) struct CachedAnswer {
+    pub(super) known: PeerKnowledge,
     /// When the request for it was sent.
     pub(super) read: Moment,
     used: u64,
@@ -17,7 +17,7 @@ pub(super) struct Entry {
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Cache {
     most: usize,
-    entries: BTreeMap<Subject, Entry>,
+    entries: BTreeMap<Subject, CachedAnswer>,
     /// By the number of their last use.
     order: BTreeMap<u64, Subject>,
     uses: u64,
@@ -28,11 +28,11 @@ impl Cache {
         Self { most, entries: BTreeMap::new(), order: BTreeMap::new(), uses: 0 }
     }
 
-    pub(super) fn insert(&mut self, subject: Subject, known: Known, read: Moment) {
+    pub(super) fn insert(&mut self, subject: Subject, known: PeerKnowledge, read: Moment) {
         self.remove(&subject);
         self.uses += 1;
         self.order.insert(self.uses, subject.clone());
-        self.entries.insert(subject, Entry { known, read, used: self.uses });
+        self.entries.insert(subject, CachedAnswer { known, read, used: self.uses });
         while self.entries.len() > self.most {
             let Some((_, oldest)) = self.order.pop_first() else { break };
             self.entries.remove(&oldest);
@@ -46,7 +46,7 @@ impl Cache {
     }
 
     /// An answer, which counts as used.
-    pub(super) fn used(&mut self, subject: &Subject) -> Option<&Entry> {
+    pub(super) fn used(&mut self, subject: &Subject) -> Option<&CachedAnswer> {
         let entry = self.entries.get_mut(subject)?;
         self.order.remove(&entry.used);
         self.uses += 1;
@@ -56,7 +56,7 @@ impl Cache {
     }
 
     /// An answer, without a use.
-    pub(super) fn peek(&self, subject: &Subject) -> Option<&Entry> {
+    pub(super) fn peek(&self, subject: &Subject) -> Option<&CachedAnswer> {
         self.entries.get(subject)
     }
 
@@ -80,11 +80,11 @@ mod tests {
         let subject = |name| Subject::Client(ClientName::new(name).unwrap());
         let mut cache = Cache::new(2);
         for name in ["a", "b"] {
-            cache.insert(subject(name), Known::Absent, Moment::default());
+            cache.insert(subject(name), PeerKnowledge::Absent, Moment::default());
         }
         assert!(cache.used(&subject("a")).is_some());
-        cache.insert(subject("c"), Known::Absent, Moment::default());
-        cache.insert(subject("c"), Known::Absent, Moment::default());
+        cache.insert(subject("c"), PeerKnowledge::Absent, Moment::default());
+        cache.insert(subject("c"), PeerKnowledge::Absent, Moment::default());
         assert_eq!((cache.len(), cache.order.len()), (2, 2));
         assert!(cache.peek(&subject("b")).is_none());
         cache.remove(&subject("a"));

@@ -1,10 +1,10 @@
-//! The writes of the node: one batch of at most 120 at a time, each batch the successor of the last.
+//! The writes of the node: one batch of at most 120 at a time, each the successor of the last.
 //!
 //! A batch is one transaction. Each of its writes is an inner transaction with a condition of its
 //! own, so that one refused claim refuses no other. The outer conditions are the same for all: the
-//! epoch of the node lives, and the record `batch/` of the node is that of the last batch. The batch
-//! replaces this record, so no copy of a batch can be carried out after the batch has been carried
-//! out, or after the epoch has ended.
+//! epoch of the node lives, and the record `batch/` of the node is that of the last batch. The
+//! batch replaces this record, so no copy of a batch can be carried out after the batch has been
+//! carried out, or after the epoch has ended.
 //!
 //! **A batch without an answer** is sent again as it was. If it was not carried out, one of the
 //! copies is carried out now, and the others never. If it was, the conditions do not hold, and the
@@ -68,7 +68,7 @@ pub(super) struct Write {
 }
 
 /// What has become of a write.
-pub(super) enum Outcome {
+pub(super) enum WriteOutcome {
     /// Written by the change of this number.
     Written(Revision),
     /// The condition did not hold: the record that there is instead.
@@ -269,23 +269,27 @@ impl Node {
     fn carried_out(&mut self, done: &Done) {
         // The first answer is that of the record `batch/`.
         let outcomes = done.answers.iter().skip(1).map(|answer| match answer {
-            Performed::Inner { held: true, .. } => Outcome::Written(done.revision),
-            Performed::Inner { held: false, answers } => Outcome::Refused(first(answers.first())),
+            Performed::Inner { held: true, .. } => WriteOutcome::Written(done.revision),
+            Performed::Inner { held: false, answers } => {
+                WriteOutcome::Refused(first(answers.first()))
+            }
             Performed::Range { .. } | Performed::Put | Performed::Delete(_) => {
-                Outcome::Refused(None)
+                WriteOutcome::Refused(None)
             }
         });
         self.finish(done.revision, outcomes.collect());
     }
 
     /// The batch was carried out by this change, with these outcomes.
-    fn finish(&mut self, change: Revision, outcomes: Vec<Outcome>) {
+    fn finish(&mut self, change: Revision, outcomes: Vec<WriteOutcome>) {
         let Some(sent) = &self.chain.sent else { return };
-        let went_back = |(outcome, (_, write)): (&Outcome, &(Job, Write))| match (outcome, write.is)
-        {
-            (Outcome::Refused(Some(found)), Condition::ModifiedAt(known)) => found.modified < known,
-            (Outcome::Refused(_) | Outcome::Written(_), _) => false,
-        };
+        let went_back =
+            |(outcome, (_, write)): (&WriteOutcome, &(Job, Write))| match (outcome, write.is) {
+                (WriteOutcome::Refused(Some(found)), Condition::ModifiedAt(known)) => {
+                    found.modified < known
+                }
+                (WriteOutcome::Refused(_) | WriteOutcome::Written(_), _) => false,
+            };
         if outcomes.iter().zip(&sent.jobs).any(went_back) {
             // A record is older than it was.
             return self.fall();
@@ -319,16 +323,16 @@ impl Node {
             let is_ours = there.as_ref().map(|it| it.modified) == Some(found.modified);
             let is_deleted = there.is_none() && write.value.is_none();
             if is_ours || is_deleted {
-                Outcome::Written(found.modified)
+                WriteOutcome::Written(found.modified)
             } else {
-                Outcome::Refused(there)
+                WriteOutcome::Refused(there)
             }
         });
         let outcomes = outcomes.collect();
         self.finish(found.modified, outcomes);
     }
 
-    fn done(&mut self, job: Job, write: Write, outcome: Outcome) {
+    fn done(&mut self, job: Job, write: Write, outcome: WriteOutcome) {
         match job {
             Job::Claim(pending) => self.claim_done(pending, outcome),
             Job::Keep(key) => self.keep_done(key, outcome),

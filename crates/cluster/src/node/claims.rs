@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::Node;
-use super::chain::{Job, Outcome, Write};
+use super::chain::{Job, Write, WriteOutcome};
 use super::io::{Claimed, Output, Ticket};
 use crate::engine::{Condition, KeyValue, Revision};
 use crate::keys::Place;
@@ -171,10 +171,10 @@ impl Node {
         })
     }
 
-    pub(super) fn claim_done(&mut self, mut pending: Pending, outcome: Outcome) {
+    pub(super) fn claim_done(&mut self, mut pending: Pending, outcome: WriteOutcome) {
         let there = match outcome {
-            Outcome::Written(revision) => return self.claimed(pending, revision.into()),
-            Outcome::Refused(there) => there,
+            WriteOutcome::Written(revision) => return self.claimed(pending, revision.into()),
+            WriteOutcome::Refused(there) => there,
         };
         pending.tries += 1;
         if pending.tries >= TRIES {
@@ -255,9 +255,9 @@ impl Node {
         Some(Write { key: at, place: Some(place), is, value, notes: Vec::new(), at: None })
     }
 
-    pub(super) fn keep_done(&mut self, key: Key, outcome: Outcome) {
+    pub(super) fn keep_done(&mut self, key: Key, outcome: WriteOutcome) {
         match outcome {
-            Outcome::Written(revision) => {
+            WriteOutcome::Written(revision) => {
                 let generation = Generation::from(revision);
                 let Some(held) = self.claims.held.get_mut(&key) else {
                     // Released while it was written.
@@ -271,7 +271,7 @@ impl Node {
                 held.there = Expected::Modified(revision);
                 self.outputs.push_back(Output::Renumbered { key, former, generation });
             }
-            Outcome::Refused(there) => self.not_kept(key, there),
+            WriteOutcome::Refused(there) => self.not_kept(key, there),
         }
     }
 

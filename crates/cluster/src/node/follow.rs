@@ -39,7 +39,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 
 /// A node of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Seen {
+pub struct SeenNode {
     /// Its epoch.
     pub epoch: NodeEpoch,
     /// Its record; `None` if this program cannot read it.
@@ -50,14 +50,14 @@ pub struct Seen {
 /// The followed tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Tables {
-    nodes: BTreeMap<NodeId, Seen>,
+    nodes: BTreeMap<NodeId, SeenNode>,
     epochs: BTreeSet<NodeEpoch>,
     ports: BTreeMap<Key, (Revision, Holding)>,
     revoked: BTreeMap<ClientName, Revision>,
 }
 
 #[derive(Clone, Debug, Hash)]
-enum Stage {
+enum Following {
     /// The node has not joined, or the store has changed since.
     Idle,
     /// The tables are read from this key on.
@@ -68,7 +68,7 @@ enum Stage {
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Follow {
-    stage: Stage,
+    stage: Following,
     tables: Tables,
     /// The revision up to which the tables have all births of nodes; 0 before the first reading.
     revision: Revision,
@@ -81,7 +81,7 @@ pub(super) struct Follow {
 impl Follow {
     pub(super) fn new() -> Self {
         Self {
-            stage: Stage::Idle,
+            stage: Following::Idle,
             tables: Tables::default(),
             revision: Revision(0),
             heard: Moment::default(),
@@ -92,11 +92,10 @@ impl Follow {
 
     pub(super) const fn deadline(&self) -> Option<Moment> {
         match &self.stage {
-            Stage::Idle | Stage::Reading { is_asked: true, .. } => None,
-            Stage::Reading { is_asked: false, .. } | Stage::Watching { watch: None, .. } => {
-                Some(self.again_at)
-            }
-            Stage::Watching { watch: Some(_), .. } => Some(self.heard.after(SILENCE)),
+            Following::Idle | Following::Reading { is_asked: true, .. } => None,
+            Following::Reading { is_asked: false, .. }
+            | Following::Watching { watch: None, .. } => Some(self.again_at),
+            Following::Watching { watch: Some(_), .. } => Some(self.heard.after(SILENCE)),
         }
     }
 
@@ -106,7 +105,7 @@ impl Follow {
     }
 
     /// The living nodes.
-    pub(super) const fn nodes(&self) -> &BTreeMap<NodeId, Seen> {
+    pub(super) const fn nodes(&self) -> &BTreeMap<NodeId, SeenNode> {
         &self.tables.nodes
     }
 
@@ -118,7 +117,7 @@ impl Follow {
 impl Node {
     /// The node is a member: the tables are read, unless the watch goes on.
     pub(super) fn follow_all(&mut self) {
-        if matches!(self.follow.stage, Stage::Idle) {
+        if matches!(self.follow.stage, Following::Idle) {
             self.read_all(Duration::ZERO);
         }
     }
@@ -127,13 +126,13 @@ impl Node {
     fn read_all(&mut self, pause: Duration) {
         let from = self.keys.followed().from;
         let fresh = Box::default();
-        self.follow.stage = Stage::Reading { from, first: None, fresh, is_asked: false };
+        self.follow.stage = Following::Reading { from, first: None, fresh, is_asked: false };
         self.follow.again_at = self.now.after(self.random.about(pause));
     }
 
     pub(super) fn turn_follow(&mut self) {
         let now = self.now;
-        if let Stage::Watching { watch: Some(watch), .. } = &mut self.follow.stage
+        if let Following::Watching { watch: Some(watch), .. } = &mut self.follow.stage
             && self.follow.heard.after(SILENCE) <= now
         {
             let silent = *watch;
@@ -144,30 +143,30 @@ impl Node {
             return;
         }
         match &mut self.follow.stage {
-            Stage::Reading { from, is_asked: is_asked @ false, .. } => {
+            Following::Reading { from, is_asked: is_asked @ false, .. } => {
                 *is_asked = true;
                 let range = Range { from: from.clone(), limit: PAGE, ..self.keys.followed() };
                 let then = vec![Operation::Range(range)];
                 let page = Transaction { then, ..Transaction::default() };
                 self.request(What::Page, Request::Transact(Lane::LookUps, page));
             }
-            Stage::Watching { watch: watch @ None, next } => {
+            Following::Watching { watch: watch @ None, next } => {
                 self.follow.watches += 1;
                 let id = WatchId(self.follow.watches);
                 *watch = Some(id);
                 self.follow.heard = now;
                 self.outputs.push_back(Output::Watch(id, self.keys.followed(), *next));
             }
-            Stage::Idle
-            | Stage::Reading { is_asked: true, .. }
-            | Stage::Watching { watch: Some(_), .. } => {}
+            Following::Idle
+            | Following::Reading { is_asked: true, .. }
+            | Following::Watching { watch: Some(_), .. } => {}
         }
     }
 
     /// A page was read, or not.
     pub(super) fn page(&mut self, done: Result<&Done, NoReply>) {
         let again_at = self.now.after(AGAIN);
-        let Stage::Reading { from, first, fresh, is_asked } = &mut self.follow.stage else {
+        let Following::Reading { from, first, fresh, is_asked } = &mut self.follow.stage else {
             return;
         };
         *is_asked = false;
@@ -189,12 +188,12 @@ impl Node {
             self.put(&mut tables, found);
         }
         if *more && !keys.is_empty() {
-            if let Stage::Reading { fresh, .. } = &mut self.follow.stage {
+            if let Following::Reading { fresh, .. } = &mut self.follow.stage {
                 *fresh = tables;
             }
             return;
         }
-        self.follow.stage = Stage::Watching { watch: None, next: Revision(first.0 + 1) };
+        self.follow.stage = Following::Watching { watch: None, next: Revision(first.0 + 1) };
         self.follow.again_at = self.now;
         self.replace(*tables, first);
     }
@@ -224,7 +223,9 @@ impl Node {
 
     /// The watch has reported something.
     pub(super) fn watched(&mut self, id: WatchId, what: Watched) {
-        let Stage::Watching { watch: Some(watch), next } = &mut self.follow.stage else { return };
+        let Following::Watching { watch: Some(watch), next } = &mut self.follow.stage else {
+            return;
+        };
         if *watch != id {
             return;
         }
@@ -288,7 +289,7 @@ impl Node {
                 let record = Described::decode(&found.value);
                 let record = record.inspect_err(|error| self.bad_record(&found.key, error)).ok();
                 let epoch = NodeEpoch(found.created.0);
-                let seen = Seen { epoch, record, modified: found.modified };
+                let seen = SeenNode { epoch, record, modified: found.modified };
                 if let Some(former) = tables.nodes.insert(node.clone(), seen) {
                     tables.epochs.remove(&former.epoch);
                 }
@@ -352,7 +353,7 @@ impl Node {
     /// The store has another life: the tables are read anew once the node has joined.
     pub(super) fn forget_tables(&mut self) {
         self.end_watch();
-        self.follow.stage = Stage::Idle;
+        self.follow.stage = Following::Idle;
         self.follow.revision = Revision(0);
         // The ports stay open until the new table is known.
         self.follow.tables.epochs.clear();
@@ -360,9 +361,9 @@ impl Node {
     }
 
     pub(super) fn end_watch(&mut self) {
-        if let Stage::Watching { watch: Some(watch), .. } = &self.follow.stage {
+        if let Following::Watching { watch: Some(watch), .. } = &self.follow.stage {
             self.outputs.push_back(Output::Unwatch(*watch));
         }
-        self.follow.stage = Stage::Idle;
+        self.follow.stage = Following::Idle;
     }
 }

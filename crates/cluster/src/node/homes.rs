@@ -18,8 +18,8 @@
 use std::collections::BTreeMap;
 
 use super::Node;
-use super::chain::{Job, Outcome, Write};
-use super::io::{Message, Open, Output, Verdict};
+use super::chain::{Job, Write, WriteOutcome};
+use super::io::{Message, Open, OpenVerdict, Output};
 use super::look_ups::CONFIRMED;
 use crate::engine::Condition;
 use crate::keys::Place;
@@ -29,7 +29,7 @@ use crate::record::{At, FORMERS, Former, HOMES, Home, Record as _};
 
 /// A client that is logged in at this node.
 #[derive(Clone, Debug, Hash)]
-pub(super) struct Local {
+pub(super) struct LocalClient {
     pub(super) instance: Instance,
     links: u32,
     /// The last link has ended, and the record still names this node.
@@ -53,10 +53,10 @@ pub(super) struct Local {
 
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Homes {
-    clients: BTreeMap<ClientName, Local>,
+    clients: BTreeMap<ClientName, LocalClient>,
 }
 
-impl Local {
+impl LocalClient {
     /// The number of links at this node.
     pub(super) const fn links(&self) -> u32 {
         self.links
@@ -85,7 +85,7 @@ impl Local {
 }
 
 /// What has to be done about a client.
-enum Step {
+enum HomeStep {
     /// The record is as it should be.
     Done,
     /// The client has left, and the record does not name this node.
@@ -98,7 +98,7 @@ enum Step {
 
 impl Homes {
     /// The client, if it is logged in at this node.
-    pub(super) fn present(&self, client: &ClientName) -> Option<&Local> {
+    pub(super) fn present(&self, client: &ClientName) -> Option<&LocalClient> {
         self.clients.get(client).filter(|local| !local.is_leaving)
     }
 
@@ -121,7 +121,7 @@ impl Homes {
 
 impl Node {
     pub(super) fn logged_in(&mut self, client: ClientName, instance: Instance, links: u32) {
-        let new = || Local {
+        let new = || LocalClient {
             instance,
             links,
             is_leaving: false,
@@ -149,12 +149,12 @@ impl Node {
     }
 
     /// What has to be done about a client, by the record that is known.
-    fn home_step(&self, local: &Local) -> Step {
+    fn home_step(&self, local: &LocalClient) -> HomeStep {
         let Some(epoch) = self.epoch() else {
             // Only the next epoch writes; a process that has to yield does so at once.
             let node = &self.settings.node;
             let yields = local.latest().is_some_and(|(_, at)| local.has_to_yield(at, node));
-            return if yields && !local.is_leaving { Step::Yield } else { Step::Done };
+            return if yields && !local.is_leaving { HomeStep::Yield } else { HomeStep::Done };
         };
         let node = self.settings.node.clone();
         let me = Home { node, epoch, links: local.links };
@@ -162,21 +162,21 @@ impl Node {
         let Some((_, at)) = local.latest() else {
             // What was never seen was never written, and what was replaced is not there.
             let at = At { instance, homes: vec![me], former: Vec::new() };
-            return if is_leaving { Step::Gone } else { Step::Write(Some(at), Vec::new()) };
+            return if is_leaving { HomeStep::Gone } else { HomeStep::Write(Some(at), Vec::new()) };
         };
         let is_other = |home: &&Home| home.node != me.node && !self.follow.is_dead(home.epoch);
         let others: Vec<Home> = at.homes.iter().filter(is_other).cloned().collect();
         let with = |homes| At { instance: at.instance, homes, former: at.former.clone() };
         if is_leaving {
             return match () {
-                () if at.homes.iter().all(|home| home.node != me.node) => Step::Gone,
-                () if others.is_empty() => Step::Write(None, Vec::new()),
-                () => Step::Write(Some(with(others)), Vec::new()),
+                () if at.homes.iter().all(|home| home.node != me.node) => HomeStep::Gone,
+                () if others.is_empty() => HomeStep::Write(None, Vec::new()),
+                () => HomeStep::Write(Some(with(others)), Vec::new()),
             };
         }
         if at.instance != instance {
             if local.has_to_yield(at, &me.node) {
-                return Step::Yield;
+                return HomeStep::Yield;
             }
             let note = |home: Home| (home.node, Former { epoch: home.epoch });
             let notes = others.into_iter().map(note).collect();
@@ -184,28 +184,28 @@ impl Node {
             former.retain(|former| *former != instance);
             former.push(at.instance);
             let (homes, former) = (vec![me], last(former, FORMERS));
-            return Step::Write(Some(At { instance, homes, former }), notes);
+            return HomeStep::Write(Some(At { instance, homes, former }), notes);
         }
         if at.homes.contains(&me) {
-            return Step::Done;
+            return HomeStep::Done;
         }
         let homes = last(others.into_iter().chain([me]).collect(), HOMES);
-        Step::Write(Some(with(homes)), Vec::new())
+        HomeStep::Write(Some(with(homes)), Vec::new())
     }
 
     /// Does what has to be done about a client.
     pub(super) fn check_home(&mut self, client: &ClientName) {
         let Some(local) = self.homes.clients.get(client) else { return };
         match self.home_step(local) {
-            Step::Done => {}
-            Step::Gone => {
+            HomeStep::Done => {}
+            HomeStep::Gone => {
                 // What the batch writes has to be taken back.
                 if !local.is_written {
                     self.homes.clients.remove(client);
                 }
             }
-            Step::Yield => self.yield_to_newer(client),
-            Step::Write(..) => {
+            HomeStep::Yield => self.yield_to_newer(client),
+            HomeStep::Write(..) => {
                 if let Some(local) = self.homes.clients.get_mut(client).filter(|it| !it.waits) {
                     local.waits = true;
                     self.chain.push(Job::Home(client.clone()));
@@ -229,7 +229,7 @@ impl Node {
     pub(super) fn plan_home(&mut self, client: &ClientName) -> Option<Write> {
         self.homes.clients.get_mut(client)?.waits = false;
         let local = self.homes.clients.get(client)?;
-        let Step::Write(at, notes) = self.home_step(local) else {
+        let HomeStep::Write(at, notes) = self.home_step(local) else {
             self.check_home(client);
             return None;
         };
@@ -244,20 +244,20 @@ impl Node {
         Some(Write { key: self.keys.of(&place), place: Some(place), is, value, notes, at })
     }
 
-    pub(super) fn home_done(&mut self, client: &ClientName, write: Write, outcome: Outcome) {
+    pub(super) fn home_done(&mut self, client: &ClientName, write: Write, outcome: WriteOutcome) {
         let epoch = self.epoch();
         let Some(local) = self.homes.clients.get_mut(client) else { return };
         (local.checked, local.is_written) = (epoch, false);
         match outcome {
-            Outcome::Written(revision) => {
+            WriteOutcome::Written(revision) => {
                 match write.at {
                     Some(at) => local.see(revision.into(), at),
                     None => local.known = None,
                 }
                 self.tell_superseded(client, &write.notes);
             }
-            Outcome::Refused(None) => local.known = None,
-            Outcome::Refused(Some(found)) => {
+            WriteOutcome::Refused(None) => local.known = None,
+            WriteOutcome::Refused(Some(found)) => {
                 let instance = local.instance;
                 let at = At::decode(&found.value).unwrap_or_else(|error| {
                     self.bad_record(&found.key, &error);
@@ -330,7 +330,7 @@ impl Node {
     /// had no lease, so the record has to be seen in the present epoch. A node that is cut off from
     /// an engine which other nodes hear asks these. A node without an engine that anybody hears
     /// goes on.
-    pub(super) fn is_sure(&self, local: &Local) -> bool {
+    pub(super) fn is_sure(&self, local: &LocalClient) -> bool {
         if local.latest().is_none() && local.least > Generation(0) {
             // A note says that the record was replaced, perhaps before the answer to its write.
             return false;
@@ -354,18 +354,18 @@ impl Node {
     /// Whether this node serves a stream that another node opens. The time counts: a process that
     /// was stopped for a while has to know that its lease may have ended.
     #[must_use]
-    pub fn judge(&mut self, now: Moment, open: &Open) -> Verdict {
+    pub fn judge(&mut self, now: Moment, open: &Open) -> OpenVerdict {
         self.now = self.now.max(now);
         let local = self.homes.present(&open.client);
         if let Some(local) = local.filter(|local| local.instance == open.instance) {
-            return if self.is_sure(local) { Verdict::Serve } else { Verdict::Ask };
+            return if self.is_sure(local) { OpenVerdict::Serve } else { OpenVerdict::Ask };
         }
         let own = self.homes.known(&open.client).map(|(generation, at)| (*generation, at));
         match own.or_else(|| self.found_record(&open.client)) {
             Some((generation, at)) if generation > open.generation => {
-                Verdict::Moved(generation, at.clone())
+                OpenVerdict::Moved(generation, at.clone())
             }
-            Some(_) | None => Verdict::Gone,
+            Some(_) | None => OpenVerdict::Gone,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::record::{At, Described, Holding};
 
 /// What a node is told at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Settings {
+pub struct NodeSettings {
     /// The name of the cluster.
     pub cluster: String,
     /// The name of the node.
@@ -60,7 +60,7 @@ pub enum Request {
 
 /// An answer of the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Reply {
+pub enum EngineReply {
     /// To [`Request::Transact`].
     Done(Done),
     /// To [`Request::Grant`].
@@ -185,7 +185,7 @@ pub enum Message {
         /// The incarnation of the store that the answer is from.
         incarnation: u64,
         /// What the node knows.
-        known: Known,
+        known: PeerKnowledge,
     },
     /// Another process of a client is in charge.
     Superseded {
@@ -202,7 +202,7 @@ pub enum Message {
 
 /// What a node knows of a subject.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Known {
+pub enum PeerKnowledge {
     /// The node does not know.
     Unknown,
     /// There is no record.
@@ -215,12 +215,12 @@ pub enum Known {
 
 /// An event of the node's life.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Input {
+pub enum NodeInput {
     /// A wish of the server.
     Wish(Wish),
     /// The engine has answered a request, or the request has failed. Each request but a
     /// [`Request::Revoke`] is answered once, after 1 s at the latest.
-    Answer(RequestId, Result<Reply, NoReply>),
+    Answer(RequestId, Result<EngineReply, NoReply>),
     /// A watch has reported something.
     Watched(WatchId, Watched),
     /// There is a link to another node.
@@ -292,7 +292,7 @@ pub struct Open {
 
 /// The answer to an [`Open`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum OpenVerdict {
     /// The process is here and in charge.
     Serve,
     /// A newer record is known: the client is elsewhere, or another process is in charge.

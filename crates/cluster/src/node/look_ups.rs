@@ -14,7 +14,7 @@ use std::mem;
 use std::time::Duration;
 
 use super::cache::Cache;
-use super::io::{Found, Known, Lane, Output, Request, Subject, Ticket};
+use super::io::{Found, Lane, Output, PeerKnowledge, Request, Subject, Ticket};
 use super::{Node, What};
 use crate::engine::{Done, KeyValue, NoReply, Operation, Performed, Range, Transaction};
 use crate::keys::Place;
@@ -53,7 +53,7 @@ pub(super) enum Waiter {
 
 /// What happens to a subject that somebody waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Way {
+enum LookUpWay {
     /// The engine is asked, or will be.
     Engine,
     /// Other nodes are asked.
@@ -68,15 +68,15 @@ enum Way {
 }
 
 #[derive(Clone, Debug, Hash)]
-struct Wanted {
+struct WantedSubject {
     waiters: Vec<Waiter>,
-    way: Way,
+    way: LookUpWay,
 }
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct LookUps {
     cache: Cache,
-    wanted: BTreeMap<Subject, Wanted>,
+    wanted: BTreeMap<Subject, WantedSubject>,
     queue: VecDeque<Subject>,
     asked: Option<(Moment, Vec<Subject>)>,
     waiters: usize,
@@ -99,9 +99,9 @@ impl LookUps {
     }
 
     pub(super) fn deadline(&self) -> Option<Moment> {
-        let until = |wanted: &Wanted| match wanted.way {
-            Way::Engine => None,
-            Way::Peers { until, .. } => Some(until),
+        let until = |wanted: &WantedSubject| match wanted.way {
+            LookUpWay::Engine => None,
+            LookUpWay::Peers { until, .. } => Some(until),
         };
         self.wanted.values().filter_map(until).min()
     }
@@ -134,19 +134,20 @@ impl Node {
         }
         self.outputs.push_back(Output::Found(ticket, found));
         if age >= FRESH && self.is_engine_near() && !self.look_ups.wanted.contains_key(&subject) {
-            self.look_ups
-                .wanted
-                .insert(subject.clone(), Wanted { waiters: Vec::new(), way: Way::Engine });
+            self.look_ups.wanted.insert(
+                subject.clone(),
+                WantedSubject { waiters: Vec::new(), way: LookUpWay::Engine },
+            );
             self.look_ups.queue.push_back(subject);
         }
     }
 
     /// What a record says to a visitor: homes and holders in dead epochs are none.
-    fn found(&self, known: Known, age: Duration) -> Found {
+    fn found(&self, known: PeerKnowledge, age: Duration) -> Found {
         match known {
-            Known::Unknown => Found::Away,
-            Known::Absent => Found::Nowhere,
-            Known::At(generation, mut record) => {
+            PeerKnowledge::Unknown => Found::Away,
+            PeerKnowledge::Absent => Found::Nowhere,
+            PeerKnowledge::At(generation, mut record) => {
                 record.homes.retain(|home| !self.is_void(&home.node, home.epoch));
                 // This node has no such client, or it would not have asked.
                 record.homes.retain(|home| home.node != self.settings.node);
@@ -155,7 +156,7 @@ impl Node {
                 }
                 Found::There { generation, record, age }
             }
-            Known::Holding(generation, record) => {
+            PeerKnowledge::Holding(generation, record) => {
                 if self.is_void(&record.node, record.epoch) {
                     return Found::Nowhere;
                 }
@@ -167,17 +168,17 @@ impl Node {
     /// Somebody waits for a subject.
     pub(super) fn want(&mut self, subject: Subject, waiter: Waiter) {
         if self.look_ups.waiters >= WAITERS {
-            return self.tell(&waiter, &subject, Known::Unknown, Duration::ZERO);
+            return self.tell(&waiter, &subject, PeerKnowledge::Unknown, Duration::ZERO);
         }
         self.look_ups.waiters += 1;
         if let Some(wanted) = self.look_ups.wanted.get_mut(&subject) {
             wanted.waiters.push(waiter);
-            if wanted.way != Way::Engine {
+            if wanted.way != LookUpWay::Engine {
                 self.answer_waiting_peers(&subject);
             }
             return;
         }
-        let wanted = Wanted { waiters: vec![waiter], way: Way::Engine };
+        let wanted = WantedSubject { waiters: vec![waiter], way: LookUpWay::Engine };
         self.look_ups.wanted.insert(subject.clone(), wanted);
         if self.is_engine_near() {
             self.look_ups.queue.push_back(subject);
@@ -193,12 +194,11 @@ impl Node {
 
     pub(super) fn turn_look_ups(&mut self) {
         let now = self.now;
-        let is_due =
-            |wanted: &Wanted| matches!(wanted.way, Way::Peers { until, .. } if until <= now);
+        let is_due = |wanted: &WantedSubject| matches!(wanted.way, LookUpWay::Peers { until, .. } if until <= now);
         let wanted = self.look_ups.wanted.iter().filter(|(_, wanted)| is_due(wanted));
         let due: Vec<_> = wanted.map(|(subject, _)| subject.clone()).collect();
         for subject in due {
-            self.resolve(&subject, Known::Unknown, now);
+            self.resolve(&subject, PeerKnowledge::Unknown, now);
         }
         if self.look_ups.asked.is_some() || self.look_ups.queue.is_empty() {
             return;
@@ -227,7 +227,7 @@ impl Node {
                     let known = match answer {
                         Performed::Range { keys, .. } => self.read(subject, keys.first()),
                         Performed::Put | Performed::Delete(_) | Performed::Inner { .. } => {
-                            Known::Unknown
+                            PeerKnowledge::Unknown
                         }
                     };
                     self.resolve(subject, known, sent);
@@ -248,18 +248,19 @@ impl Node {
         }
     }
 
-    fn read(&mut self, subject: &Subject, found: Option<&KeyValue>) -> Known {
-        let Some(found) = found else { return Known::Absent };
+    fn read(&mut self, subject: &Subject, found: Option<&KeyValue>) -> PeerKnowledge {
+        let Some(found) = found else { return PeerKnowledge::Absent };
         let generation = found.modified.into();
         let known = match subject {
-            Subject::Client(_) => At::decode(&found.value).map(|at| Known::At(generation, at)),
-            Subject::Resource(_) => {
-                Holding::decode(&found.value).map(|holding| Known::Holding(generation, holding))
+            Subject::Client(_) => {
+                At::decode(&found.value).map(|at| PeerKnowledge::At(generation, at))
             }
+            Subject::Resource(_) => Holding::decode(&found.value)
+                .map(|holding| PeerKnowledge::Holding(generation, holding)),
         };
         known.unwrap_or_else(|error| {
             self.bad_record(&found.key, &error);
-            Known::Unknown
+            PeerKnowledge::Unknown
         })
     }
 
@@ -274,10 +275,10 @@ impl Node {
         let open = self.send_questions(id, &subject);
         let is_none = open.is_empty();
         if let Some(wanted) = self.look_ups.wanted.get_mut(&subject) {
-            wanted.way = Way::Peers { id, open, is_absent: false, until };
+            wanted.way = LookUpWay::Peers { id, open, is_absent: false, until };
         }
         if is_none {
-            self.resolve(&subject, Known::Unknown, self.now);
+            self.resolve(&subject, PeerKnowledge::Unknown, self.now);
         }
     }
 
@@ -292,60 +293,62 @@ impl Node {
         }
         self.look_ups.waiters -= peers.len();
         for waiter in peers {
-            self.tell(&waiter, subject, Known::Unknown, Duration::ZERO);
+            self.tell(&waiter, subject, PeerKnowledge::Unknown, Duration::ZERO);
         }
     }
 
     /// A node has answered a question.
-    pub(super) fn answered(&mut self, from: &NodeId, id: u64, known: Known) {
-        let is_asked = |wanted: &&mut Wanted| matches!(wanted.way, Way::Peers { id: asked, .. } if asked == id);
+    pub(super) fn answered(&mut self, from: &NodeId, id: u64, known: PeerKnowledge) {
+        let is_asked = |wanted: &&mut WantedSubject| matches!(wanted.way, LookUpWay::Peers { id: asked, .. } if asked == id);
         let mut wanted =
             self.look_ups.wanted.iter_mut().map(|(subject, wanted)| (subject.clone(), wanted));
         let Some((subject, wanted)) = wanted.find(|(_, wanted)| is_asked(wanted)) else { return };
-        let Way::Peers { open, is_absent, .. } = &mut wanted.way else { return };
+        let LookUpWay::Peers { open, is_absent, .. } = &mut wanted.way else { return };
         if !open.remove(from) {
             return;
         }
-        *is_absent |= known == Known::Absent;
+        *is_absent |= known == PeerKnowledge::Absent;
         let (was_last, is_absent) = (open.is_empty(), *is_absent);
         match known {
-            Known::At(..) | Known::Holding(..) => self.resolve(&subject, known, self.now),
-            Known::Absent | Known::Unknown if was_last => {
-                let known = if is_absent { Known::Absent } else { Known::Unknown };
+            PeerKnowledge::At(..) | PeerKnowledge::Holding(..) => {
+                self.resolve(&subject, known, self.now)
+            }
+            PeerKnowledge::Absent | PeerKnowledge::Unknown if was_last => {
+                let known = if is_absent { PeerKnowledge::Absent } else { PeerKnowledge::Unknown };
                 self.resolve(&subject, known, self.now);
             }
-            Known::Absent | Known::Unknown => {}
+            PeerKnowledge::Absent | PeerKnowledge::Unknown => {}
         }
     }
 
     /// The link to a node has ended: it answers nothing.
     pub(super) fn answers_nothing(&mut self, node: &NodeId) {
-        let asked = |wanted: &Wanted| match &wanted.way {
-            Way::Peers { id, open, .. } if open.contains(node) => Some(*id),
-            Way::Peers { .. } | Way::Engine => None,
+        let asked = |wanted: &WantedSubject| match &wanted.way {
+            LookUpWay::Peers { id, open, .. } if open.contains(node) => Some(*id),
+            LookUpWay::Peers { .. } | LookUpWay::Engine => None,
         };
         let ids: Vec<_> = self.look_ups.wanted.values().filter_map(asked).collect();
         for id in ids {
-            self.answered(node, id, Known::Unknown);
+            self.answered(node, id, PeerKnowledge::Unknown);
         }
     }
 
     /// All that will be known of a subject is known.
-    fn resolve(&mut self, subject: &Subject, known: Known, read: Moment) {
+    fn resolve(&mut self, subject: &Subject, known: PeerKnowledge, read: Moment) {
         let Some(wanted) = self.look_ups.wanted.remove(subject) else { return };
         self.look_ups.waiters -= wanted.waiters.len();
         if let Subject::Client(client) = subject {
             self.confirmed_by(client, &known);
         }
         match &known {
-            Known::At(Generation(0), _) => {}
-            Known::At(..) | Known::Holding(..) | Known::Absent => {
+            PeerKnowledge::At(Generation(0), _) => {}
+            PeerKnowledge::At(..) | PeerKnowledge::Holding(..) | PeerKnowledge::Absent => {
                 self.look_ups.cache.insert(subject.clone(), known.clone(), read);
             }
-            Known::Unknown => {
+            PeerKnowledge::Unknown => {
                 // Kept as "nowhere" for 1 s, so that an unknown name asks all nodes once a second.
-                if wanted.way != Way::Engine {
-                    self.look_ups.cache.insert(subject.clone(), Known::Unknown, read);
+                if wanted.way != LookUpWay::Engine {
+                    self.look_ups.cache.insert(subject.clone(), PeerKnowledge::Unknown, read);
                 }
             }
         }
@@ -356,20 +359,20 @@ impl Node {
     }
 
     /// The answer about an own client: it is in charge, or it yields.
-    fn confirmed_by(&mut self, client: &ClientName, known: &Known) {
+    fn confirmed_by(&mut self, client: &ClientName, known: &PeerKnowledge) {
         match known {
             // Another home has the client, and no record is known.
-            Known::At(Generation(0), _) => {}
-            Known::At(generation, at) => {
+            PeerKnowledge::At(Generation(0), _) => {}
+            PeerKnowledge::At(generation, at) => {
                 self.learn(client, *generation, at.clone());
                 self.confirm(client);
             }
-            Known::Absent => self.is_absent(client),
-            Known::Holding(..) | Known::Unknown => {}
+            PeerKnowledge::Absent => self.is_absent(client),
+            PeerKnowledge::Holding(..) | PeerKnowledge::Unknown => {}
         }
     }
 
-    fn tell(&mut self, waiter: &Waiter, subject: &Subject, known: Known, age: Duration) {
+    fn tell(&mut self, waiter: &Waiter, subject: &Subject, known: PeerKnowledge, age: Duration) {
         let ticket = match waiter {
             Waiter::Server(ticket) => *ticket,
             Waiter::Peer(node, id) => return self.answer_peer(node, *id, known),
@@ -397,8 +400,10 @@ impl Node {
             return self.keep_found(client, newer, at);
         }
         let is_refused = match self.look_ups.cache.peek(&subject).map(|entry| &entry.known) {
-            Some(Known::At(kept, _) | Known::Holding(kept, _)) => *kept <= generation,
-            Some(Known::Absent | Known::Unknown) | None => false,
+            Some(PeerKnowledge::At(kept, _) | PeerKnowledge::Holding(kept, _)) => {
+                *kept <= generation
+            }
+            Some(PeerKnowledge::Absent | PeerKnowledge::Unknown) | None => false,
         };
         if is_refused {
             self.look_ups.cache.remove(&subject);
@@ -409,7 +414,7 @@ impl Node {
     pub(super) fn keep_found(&mut self, client: &ClientName, generation: Generation, at: At) {
         if self.found_record(client).is_none_or(|(kept, _)| kept < generation) {
             let subject = Subject::Client(client.clone());
-            let known = Known::At(generation, at);
+            let known = PeerKnowledge::At(generation, at);
             // A record without a living home is no answer of the engine: the next question asks.
             if self.found(known.clone(), Duration::ZERO) == Found::Nowhere {
                 self.look_ups.cache.remove(&subject);
@@ -422,8 +427,8 @@ impl Node {
     /// The kept record of a client.
     pub(super) fn found_record(&self, client: &ClientName) -> Option<(Generation, &At)> {
         match &self.look_ups.cache.peek(&Subject::Client(client.clone()))?.known {
-            Known::At(generation, at) => Some((*generation, at)),
-            Known::Holding(..) | Known::Absent | Known::Unknown => None,
+            PeerKnowledge::At(generation, at) => Some((*generation, at)),
+            PeerKnowledge::Holding(..) | PeerKnowledge::Absent | PeerKnowledge::Unknown => None,
         }
     }
 

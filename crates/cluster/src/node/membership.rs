@@ -24,7 +24,7 @@
 use std::time::Duration;
 
 use super::claims::CLAIMS;
-use super::io::{Event, Lane, Output, Reply, Request};
+use super::io::{EngineReply, Event, Lane, Output, Request};
 use super::{Node, What};
 use crate::engine::{
     Compare, Condition, Done, KeyValue, Lease, NoReply, Operation, Performed, Range, Revision,
@@ -71,7 +71,7 @@ pub(super) struct Member {
 }
 
 #[derive(Clone, Debug, Hash)]
-pub(super) enum Stage {
+pub(super) enum Joining {
     /// The node joins at this moment.
     Out(Moment),
     /// A lease is asked for.
@@ -85,7 +85,7 @@ pub(super) enum Stage {
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Membership {
-    pub(super) stage: Stage,
+    pub(super) stage: Joining,
     pub(super) life: Option<Life>,
     /// The store has gone back: the present incarnation has to be replaced.
     fell: bool,
@@ -99,7 +99,7 @@ pub(super) struct Membership {
 impl Membership {
     pub(super) const fn new(now: Moment) -> Self {
         Self {
-            stage: Stage::Out(now),
+            stage: Joining::Out(now),
             life: None,
             fell: false,
             was_member: false,
@@ -109,24 +109,24 @@ impl Membership {
 
     pub(super) const fn member(&self) -> Option<&Member> {
         match &self.stage {
-            Stage::Member(member) => Some(member),
-            Stage::Out(_) | Stage::Granting | Stage::Entering(..) | Stage::Left => None,
+            Joining::Member(member) => Some(member),
+            Joining::Out(_) | Joining::Granting | Joining::Entering(..) | Joining::Left => None,
         }
     }
 
     const fn member_mut(&mut self) -> Option<&mut Member> {
         match &mut self.stage {
-            Stage::Member(member) => Some(member),
-            Stage::Out(_) | Stage::Granting | Stage::Entering(..) | Stage::Left => None,
+            Joining::Member(member) => Some(member),
+            Joining::Out(_) | Joining::Granting | Joining::Entering(..) | Joining::Left => None,
         }
     }
 
     /// The next moment at which something is due.
     pub(super) fn deadline(&self) -> Option<Moment> {
         match &self.stage {
-            Stage::Out(at) => Some(*at),
-            Stage::Granting | Stage::Entering(..) | Stage::Left => None,
-            Stage::Member(member) => {
+            Joining::Out(at) => Some(*at),
+            Joining::Granting | Joining::Entering(..) | Joining::Left => None,
+            Joining::Member(member) => {
                 let renewal = (!member.is_renewing).then_some(member.renew_at);
                 let beat = (!member.is_beating).then_some(member.beat_at);
                 [renewal, beat].into_iter().flatten().min()
@@ -182,13 +182,13 @@ impl Node {
     /// Does what is due.
     pub(super) fn turn_membership(&mut self) {
         match &mut self.membership.stage {
-            Stage::Out(at) if *at <= self.now => {
-                self.membership.stage = Stage::Granting;
+            Joining::Out(at) if *at <= self.now => {
+                self.membership.stage = Joining::Granting;
                 let what = What::Grant { sent: self.now };
                 self.request(what, Request::Grant(LEASE));
             }
-            Stage::Out(_) | Stage::Granting | Stage::Entering(..) | Stage::Left => {}
-            Stage::Member(member) => {
+            Joining::Out(_) | Joining::Granting | Joining::Entering(..) | Joining::Left => {}
+            Joining::Member(member) => {
                 let (lease, now) = (member.lease, self.now);
                 let renews = !member.is_renewing && member.renew_at <= now;
                 let beats = !member.is_beating && member.beat_at <= now;
@@ -224,9 +224,9 @@ impl Node {
     }
 
     /// The lease was granted, or not.
-    pub(super) fn granted(&mut self, sent: Moment, reply: Result<Reply, NoReply>) {
-        let Ok(Reply::Granted(lease)) = reply else { return self.join_later(JOIN_AGAIN) };
-        self.membership.stage = Stage::Entering(lease, sent);
+    pub(super) fn granted(&mut self, sent: Moment, reply: Result<EngineReply, NoReply>) {
+        let Ok(EngineReply::Granted(lease)) = reply else { return self.join_later(JOIN_AGAIN) };
+        self.membership.stage = Joining::Entering(lease, sent);
         let queries = [Range::of(self.keys.of(&Place::Incarnation)), self.keys.nodes()];
         let then = queries.map(Operation::Range).into();
         self.step(What::Survey, Transaction { then, ..Transaction::default() });
@@ -238,11 +238,11 @@ impl Node {
 
     /// An attempt to join has failed.
     fn join_later(&mut self, pause: Duration) {
-        if let Stage::Entering(lease, _) = self.membership.stage {
+        if let Joining::Entering(lease, _) = self.membership.stage {
             self.request(What::Nothing, Request::Revoke(lease));
         }
         let pause = self.random.about(pause);
-        self.membership.stage = Stage::Out(self.now.after(pause));
+        self.membership.stage = Joining::Out(self.now.after(pause));
         self.forget_requests(What::is_of_epoch);
     }
 
@@ -271,7 +271,7 @@ impl Node {
                 return self.join_later(LEASE);
             }
         }
-        let Stage::Entering(lease, _) = self.membership.stage else { return };
+        let Joining::Entering(lease, _) = self.membership.stage else { return };
         let Some(same_life) = self.same_life() else { return };
         if let Some(former) = nodes.iter().find(|node| node.key == own) {
             let process = Described::decode(&former.value).ok().map(|record| record.process);
@@ -324,18 +324,18 @@ impl Node {
 
     /// A step before the creation of the record is done, or another node was quicker.
     pub(super) fn prepared(&mut self) {
-        let Stage::Entering(lease, sent) = self.membership.stage else { return };
-        self.granted(sent, Ok(Reply::Granted(lease)));
+        let Joining::Entering(lease, sent) = self.membership.stage else { return };
+        self.granted(sent, Ok(EngineReply::Granted(lease)));
     }
 
     /// The record is created, or not.
     pub(super) fn entered(&mut self, done: &Done) {
-        let Stage::Entering(lease, sent) = self.membership.stage else { return };
+        let Joining::Entering(lease, sent) = self.membership.stage else { return };
         if !done.held {
             return self.prepared();
         }
         let epoch = NodeEpoch(done.revision.0);
-        self.membership.stage = Stage::Member(Member {
+        self.membership.stage = Joining::Member(Member {
             epoch,
             lease,
             renewed: sent,
@@ -358,20 +358,22 @@ impl Node {
     }
 
     /// The lease was renewed, or not.
-    pub(super) fn renewed(&mut self, sent: Moment, reply: Result<Reply, NoReply>) {
+    pub(super) fn renewed(&mut self, sent: Moment, reply: Result<EngineReply, NoReply>) {
         let now = self.now;
         let Some(member) = self.membership.member_mut() else { return };
         member.is_renewing = false;
         match reply {
-            Ok(Reply::Renewed(true)) => {
+            Ok(EngineReply::Renewed(true)) => {
                 member.renewed = member.renewed.max(sent);
                 member.renew_at = sent.after(RENEWAL);
             }
             // The engine counts from a later moment, so a lease ends before its time only together
             // with the store.
-            Ok(Reply::Renewed(false)) if now < member.until() => self.fall(),
-            Ok(Reply::Renewed(false)) => self.lose_epoch(),
-            Ok(Reply::Done(_) | Reply::Granted(_)) | Err(_) => member.renew_at = now.after(AGAIN),
+            Ok(EngineReply::Renewed(false)) if now < member.until() => self.fall(),
+            Ok(EngineReply::Renewed(false)) => self.lose_epoch(),
+            Ok(EngineReply::Done(_) | EngineReply::Granted(_)) | Err(_) => {
+                member.renew_at = now.after(AGAIN)
+            }
         }
     }
 
@@ -427,21 +429,21 @@ impl Node {
         let Some(member) = self.membership.member() else { return };
         let event = Event::EpochEnded(member.epoch);
         self.report(event);
-        self.membership.stage = Stage::Out(self.now);
+        self.membership.stage = Joining::Out(self.now);
         self.forget_requests(What::is_of_epoch);
         self.take_back_batch();
     }
 
     /// The numbers of the store have gone back, or its incarnation has changed.
     pub(super) fn fall(&mut self) {
-        if matches!(self.membership.stage, Stage::Left) {
+        if matches!(self.membership.stage, Joining::Left) {
             return;
         }
         self.membership.fell = true;
         self.take_back_batch();
         self.start_anew();
         let pause = self.random.about(AGAIN);
-        self.membership.stage = Stage::Out(self.now.after(pause));
+        self.membership.stage = Joining::Out(self.now.after(pause));
         self.forget_requests(What::is_of_epoch);
     }
 
@@ -479,13 +481,13 @@ impl Node {
     /// The node ends.
     pub(super) fn leave(&mut self) {
         let lease = match &self.membership.stage {
-            Stage::Entering(lease, _) | Stage::Member(Member { lease, .. }) => Some(*lease),
-            Stage::Out(_) | Stage::Granting | Stage::Left => None,
+            Joining::Entering(lease, _) | Joining::Member(Member { lease, .. }) => Some(*lease),
+            Joining::Out(_) | Joining::Granting | Joining::Left => None,
         };
         if let Some(lease) = lease {
             self.request(What::Nothing, Request::Revoke(lease));
         }
-        self.membership.stage = Stage::Left;
+        self.membership.stage = Joining::Left;
         self.asked.clear();
         self.end_watch();
     }

@@ -46,17 +46,17 @@ use random::Random;
 use sweep::Sweep;
 
 use crate::engine::{Done, NoReply, Revision};
-use crate::keys::Keys;
+use crate::keys::Keyspace;
 use crate::moment::Moment;
 use crate::names::{Generation, Key, NodeId};
 use crate::record::Holding;
 
 pub use chain::BATCH;
 pub use claims::{CLAIMS, PATIENCE};
-pub use follow::{SILENCE, Seen};
+pub use follow::{SILENCE, SeenNode};
 pub use io::{
-    Claimed, Event, Found, Input, Known, Lane, Message, Open, Output, Reply, Request, RequestId,
-    Settings, Subject, Ticket, Verdict, WatchId, Watched, Wish,
+    Claimed, EngineReply, Event, Found, Lane, Message, NodeInput, NodeSettings, Open, OpenVerdict,
+    Output, PeerKnowledge, Request, RequestId, Subject, Ticket, WatchId, Watched, Wish,
 };
 pub use look_ups::{ASKED, CONFIRMED, LOOK_UPS, NEGATIVE, WAITERS};
 pub use membership::{LEASE, RENEWAL};
@@ -66,13 +66,13 @@ pub use sweep::SWEEP;
 /// A node of the cluster.
 #[derive(Clone, Debug, Hash)]
 pub struct Node {
-    settings: Settings,
-    keys: Keys,
+    settings: NodeSettings,
+    keys: Keyspace,
     random: Random,
     now: Moment,
     outputs: VecDeque<Output>,
     /// The requests to the engine that have no answer yet.
-    asked: BTreeMap<RequestId, Asked>,
+    asked: BTreeMap<RequestId, Outstanding>,
     requests: u64,
     /// The highest revision of any answer.
     revision: Revision,
@@ -90,7 +90,7 @@ pub struct Node {
 
 /// A request to the engine without an answer.
 #[derive(Clone, Debug, Hash)]
-struct Asked {
+struct Outstanding {
     what: What,
     /// The highest revision of the answers before the request was sent. An answer is linearizable,
     /// so a lower revision in it shows that the store has gone back.
@@ -143,11 +143,11 @@ impl What {
 impl Node {
     /// A node that joins at once.
     #[must_use]
-    pub fn new(settings: Settings, now: Moment) -> Self {
+    pub fn new(settings: NodeSettings, now: Moment) -> Self {
         let mut random = Random(settings.seed);
         let sweep = Sweep::new(now.after(random.about(SWEEP)));
         Self {
-            keys: Keys::new(&settings.cluster),
+            keys: Keyspace::new(&settings.cluster),
             random,
             now,
             outputs: VecDeque::new(),
@@ -168,16 +168,16 @@ impl Node {
     }
 
     /// Handles an input.
-    pub fn handle(&mut self, now: Moment, input: Input) {
+    pub fn handle(&mut self, now: Moment, input: NodeInput) {
         self.now = self.now.max(now);
         match input {
-            Input::Wish(wish) => self.wish(wish),
-            Input::Answer(id, answer) => self.answer_of_engine(id, answer),
-            Input::Watched(id, what) => self.watched(id, what),
-            Input::LinkUp(node) => self.link_up(node),
-            Input::LinkDown(node) => self.link_down(&node),
-            Input::Message(from, message) => self.message(from, message),
-            Input::Timeout => {}
+            NodeInput::Wish(wish) => self.wish(wish),
+            NodeInput::Answer(id, answer) => self.answer_of_engine(id, answer),
+            NodeInput::Watched(id, what) => self.watched(id, what),
+            NodeInput::LinkUp(node) => self.link_up(node),
+            NodeInput::LinkDown(node) => self.link_down(&node),
+            NodeInput::Message(from, message) => self.message(from, message),
+            NodeInput::Timeout => {}
         }
         if self.has_left() {
             return;
@@ -196,7 +196,7 @@ impl Node {
         self.outputs.pop_front()
     }
 
-    /// The moment at which the node wants [`Input::Timeout`].
+    /// The moment at which the node wants [`NodeInput::Timeout`].
     #[must_use]
     pub fn deadline(&self) -> Option<Moment> {
         if self.has_left() {
@@ -225,7 +225,7 @@ impl Node {
 
     /// The living nodes, as far as this node knows.
     #[must_use]
-    pub const fn nodes(&self) -> &BTreeMap<NodeId, Seen> {
+    pub const fn nodes(&self) -> &BTreeMap<NodeId, SeenNode> {
         self.follow.nodes()
     }
 
@@ -253,7 +253,7 @@ impl Node {
     }
 
     fn has_left(&self) -> bool {
-        matches!(self.membership.stage, membership::Stage::Left)
+        matches!(self.membership.stage, membership::Joining::Left)
     }
 
     fn wish(&mut self, wish: Wish) {
@@ -280,7 +280,7 @@ impl Node {
         self.requests += 1;
         let id = RequestId(self.requests);
         if what != What::Nothing {
-            self.asked.insert(id, Asked { what, floor: self.revision });
+            self.asked.insert(id, Outstanding { what, floor: self.revision });
         }
         self.outputs.push_back(Output::Request(id, request));
     }
@@ -290,20 +290,20 @@ impl Node {
         self.asked.retain(|_, asked| !is_void(asked.what));
     }
 
-    fn answer_of_engine(&mut self, id: RequestId, answer: Result<Reply, NoReply>) {
-        let Some(Asked { what, floor }) = self.asked.remove(&id) else { return };
+    fn answer_of_engine(&mut self, id: RequestId, answer: Result<EngineReply, NoReply>) {
+        let Some(Outstanding { what, floor }) = self.asked.remove(&id) else { return };
         if answer.is_ok() {
             self.heard = Some(self.now);
         }
-        if let Ok(Reply::Done(done)) = &answer {
+        if let Ok(EngineReply::Done(done)) = &answer {
             if done.revision < floor {
                 return self.fall();
             }
             self.revision = self.revision.max(done.revision);
         }
         let done: Result<&Done, NoReply> = match &answer {
-            Ok(Reply::Done(done)) => Ok(done),
-            Ok(Reply::Granted(_) | Reply::Renewed(_)) => Err(NoReply::Unknown),
+            Ok(EngineReply::Done(done)) => Ok(done),
+            Ok(EngineReply::Granted(_) | EngineReply::Renewed(_)) => Err(NoReply::Unknown),
             Err(failure) => Err(*failure),
         };
         match (what, done) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Node;
-use super::io::{Known, Message, Output, Subject};
+use super::io::{Message, Output, PeerKnowledge, Subject};
 use super::look_ups::Waiter;
 use super::membership::{LEASE, RENEWAL};
 use crate::keys::Place;
@@ -138,11 +138,11 @@ impl Node {
             Message::Ask { id, subject, ask_engine } => match self.own_knowledge(&subject) {
                 Some(known) => self.answer_peer(&from, id, known),
                 None if ask_engine => self.want(subject, Waiter::Peer(from, id)),
-                None => self.answer_peer(&from, id, Known::Unknown),
+                None => self.answer_peer(&from, id, PeerKnowledge::Unknown),
             },
             Message::Answer { id, incarnation, known } => {
                 let is_same = self.is_life(incarnation);
-                self.answered(&from, id, if is_same { known } else { Known::Unknown });
+                self.answered(&from, id, if is_same { known } else { PeerKnowledge::Unknown });
             }
             Message::Superseded { client, incarnation, generation, record } => {
                 match self.is_life(incarnation) {
@@ -159,29 +159,29 @@ impl Node {
         self.membership.life.is_some_and(|life| life.number == number)
     }
 
-    pub(super) fn answer_peer(&mut self, to: &NodeId, id: u64, known: Known) {
+    pub(super) fn answer_peer(&mut self, to: &NodeId, id: u64, known: PeerKnowledge) {
         let incarnation = self.membership.life.map_or(0, |life| life.number);
         self.send(to, Message::Answer { id, incarnation, known });
     }
 
     /// What this node has itself: a client that is logged in here, a resource that it holds.
-    fn own_knowledge(&self, subject: &Subject) -> Option<Known> {
+    fn own_knowledge(&self, subject: &Subject) -> Option<PeerKnowledge> {
         match subject {
             Subject::Client(client) => {
                 let local = self.homes.present(client).filter(|local| self.is_sure(local))?;
                 if let Some((generation, at)) = self.homes.known(client)
                     && at.instance == local.instance
                 {
-                    return Some(Known::At(*generation, at.clone()));
+                    return Some(PeerKnowledge::At(*generation, at.clone()));
                 }
                 let epoch = self.epoch().unwrap_or(NodeEpoch(0));
                 let home = Home { node: self.settings.node.clone(), epoch, links: local.links() };
                 let (instance, former) = (local.instance, Vec::new());
-                Some(Known::At(Generation(0), At { instance, homes: vec![home], former }))
+                Some(PeerKnowledge::At(Generation(0), At { instance, homes: vec![home], former }))
             }
             Subject::Resource(key) => {
                 let (generation, holding) = self.own_holding(key)?;
-                Some(Known::Holding(generation, holding))
+                Some(PeerKnowledge::Holding(generation, holding))
             }
         }
     }
