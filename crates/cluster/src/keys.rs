@@ -3,7 +3,7 @@
 //! | key below `/tunnel/<cluster>/1/` | record | lease | read by |
 //! |---|---|---|---|
 //! | `at/<client>` | [`At`](crate::record::At): the homes of a client | - | look-ups |
-//! | `batch/<node>` | [`Batch`](crate::record::Batch): the last batch of a node | the node's | its node, when an answer is lost |
+//! | `batch/<node>` | [`BatchMark`](crate::record::BatchMark): the last batch of a node | the node's | its node, when an answer is lost |
 //! | `former/<node>/<key>` | [`Former`](crate::record::Former): a record that the node has lost | - | its node, each renewal |
 //! | `host/<http or tls>/<labels reversed>` | [`Holding`](crate::record::Holding): who publishes a name | - | look-ups |
 //! | `incarnation` | [`Incarnation`](crate::record::Incarnation): which life of the store this is | - | followed by all |
@@ -31,7 +31,7 @@ pub struct Keyspace {
 
 /// Which record a key has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum RecordPlace {
     /// The homes of a client.
     At(ClientName),
     /// The last batch of a node.
@@ -57,13 +57,13 @@ impl Keyspace {
 
     /// The key of a record.
     #[must_use]
-    pub fn of(&self, place: &Place) -> Bytes {
+    pub fn of(&self, place: &RecordPlace) -> Bytes {
         format!("{}{}", self.prefix, suffix(place)).into()
     }
 
     /// The record that a key has; `None` for a key of another cluster or of another version.
     #[must_use]
-    pub fn place(&self, key: &[u8]) -> Option<Place> {
+    pub fn place(&self, key: &[u8]) -> Option<RecordPlace> {
         let key = std::str::from_utf8(key).ok()?;
         let place = parsed(key.strip_prefix(&self.prefix)?)?;
         // A second spelling of a key would be a second record.
@@ -73,7 +73,7 @@ impl Keyspace {
     /// All followed records: life of the store, nodes, ports, revocations.
     #[must_use]
     pub fn followed(&self) -> Range {
-        let from = self.of(&Place::Incarnation);
+        let from = self.of(&RecordPlace::Incarnation);
         Range { from, to: self.below("revoked").to, limit: 0 }
     }
 
@@ -102,21 +102,21 @@ impl Keyspace {
 }
 
 /// The key of a place without the prefix.
-fn suffix(place: &Place) -> String {
+fn suffix(place: &RecordPlace) -> String {
     match place {
-        Place::At(client) => format!("at/{}", escaped(client.as_str())),
-        Place::Batch(node) => format!("batch/{}", escaped(node.as_str())),
-        Place::Former(node, place) => {
+        RecordPlace::At(client) => format!("at/{}", escaped(client.as_str())),
+        RecordPlace::Batch(node) => format!("batch/{}", escaped(node.as_str())),
+        RecordPlace::Former(node, place) => {
             format!("former/{}/{}", escaped(node.as_str()), suffix(place))
         }
-        Place::Resource(Key::Host(space, host)) => {
+        RecordPlace::Resource(Key::Host(space, host)) => {
             let space = match space {
                 Space::Http => "http",
                 Space::Tls => "tls",
             };
             format!("host/{space}/{}", escaped(&reversed(host)))
         }
-        Place::Resource(Key::Port(over, class, port)) => {
+        RecordPlace::Resource(Key::Port(over, class, port)) => {
             let over = match over {
                 PortProtocol::Tcp => "tcp",
                 PortProtocol::Udp => "udp",
@@ -127,27 +127,27 @@ fn suffix(place: &Place) -> String {
             };
             format!("port/{over}/{class}/{port}")
         }
-        Place::Incarnation => "incarnation".into(),
-        Place::Node(node) => format!("node/{}", escaped(node.as_str())),
-        Place::Revoked(client) => format!("revoked/{}", escaped(client.as_str())),
+        RecordPlace::Incarnation => "incarnation".into(),
+        RecordPlace::Node(node) => format!("node/{}", escaped(node.as_str())),
+        RecordPlace::Revoked(client) => format!("revoked/{}", escaped(client.as_str())),
     }
 }
 
-fn parsed(suffix: &str) -> Option<Place> {
+fn parsed(suffix: &str) -> Option<RecordPlace> {
     if suffix == "incarnation" {
-        return Some(Place::Incarnation);
+        return Some(RecordPlace::Incarnation);
     }
     let (table, rest) = suffix.split_once('/')?;
     match table {
-        "at" => Some(Place::At(ClientName::new(&plain(rest)?).ok()?)),
-        "batch" => Some(Place::Batch(NodeId::new(&plain(rest)?).ok()?)),
+        "at" => Some(RecordPlace::At(ClientName::new(&plain(rest)?).ok()?)),
+        "batch" => Some(RecordPlace::Batch(NodeId::new(&plain(rest)?).ok()?)),
         "former" => {
             let (node, rest) = rest.split_once('/')?;
             // One level: a loss of a loss is not recorded.
             if rest.starts_with("former/") {
                 return None;
             }
-            Some(Place::Former(NodeId::new(&plain(node)?).ok()?, Box::new(parsed(rest)?)))
+            Some(RecordPlace::Former(NodeId::new(&plain(node)?).ok()?, Box::new(parsed(rest)?)))
         }
         "host" => {
             let (space, host) = rest.split_once('/')?;
@@ -156,9 +156,9 @@ fn parsed(suffix: &str) -> Option<Place> {
                 "tls" => Space::Tls,
                 _ => return None,
             };
-            Some(Place::Resource(Key::Host(space, reversed(&plain(host)?).into())))
+            Some(RecordPlace::Resource(Key::Host(space, reversed(&plain(host)?).into())))
         }
-        "node" => Some(Place::Node(NodeId::new(&plain(rest)?).ok()?)),
+        "node" => Some(RecordPlace::Node(NodeId::new(&plain(rest)?).ok()?)),
         "port" => {
             let mut parts = rest.splitn(3, '/');
             let over = match parts.next()? {
@@ -170,9 +170,9 @@ fn parsed(suffix: &str) -> Option<Place> {
                 "public" => Class::Public,
                 address => Class::Named(address.parse().ok()?),
             };
-            Some(Place::Resource(Key::Port(over, class, parts.next()?.parse().ok()?)))
+            Some(RecordPlace::Resource(Key::Port(over, class, parts.next()?.parse().ok()?)))
         }
-        "revoked" => Some(Place::Revoked(ClientName::new(&plain(rest)?).ok()?)),
+        "revoked" => Some(RecordPlace::Revoked(ClientName::new(&plain(rest)?).ok()?)),
         _ => None,
     }
 }
@@ -226,31 +226,31 @@ mod tests {
     const NAMES: [&str; 9] =
         ["a", "A", "a/b", "a%2Fb", "a b", "..", "node", "\u{fc}ber.example", "a-._~:*"];
 
-    fn places() -> Vec<Place> {
-        let mut all = vec![Place::Incarnation];
+    fn places() -> Vec<RecordPlace> {
+        let mut all = vec![RecordPlace::Incarnation];
         for name in NAMES {
             let (client, node) = (ClientName::new(name).unwrap(), NodeId::new(name).unwrap());
             all.extend([
-                Place::At(client.clone()),
-                Place::Batch(node.clone()),
-                Place::Former(node.clone(), Box::new(Place::At(client.clone()))),
-                Place::Former(node.clone(), Box::new(Place::Resource(port(1)))),
-                Place::Node(node),
-                Place::Revoked(client),
+                RecordPlace::At(client.clone()),
+                RecordPlace::Batch(node.clone()),
+                RecordPlace::Former(node.clone(), Box::new(RecordPlace::At(client.clone()))),
+                RecordPlace::Former(node.clone(), Box::new(RecordPlace::Resource(port(1)))),
+                RecordPlace::Node(node),
+                RecordPlace::Revoked(client),
             ]);
         }
         for host in ["app.example.com", "*.example.com", "*", "com.example.app", "a%2e"] {
             all.extend(
                 [Space::Http, Space::Tls]
                     .map(|space| Key::Host(space, host.into()))
-                    .map(Place::Resource),
+                    .map(RecordPlace::Resource),
             );
         }
         let named = Class::Named(Ipv6Addr::LOCALHOST.into());
         all.extend([
-            Place::Resource(port(1)),
-            Place::Resource(port(65_535)),
-            Place::Resource(Key::Port(PortProtocol::Udp, named, 1)),
+            RecordPlace::Resource(port(1)),
+            RecordPlace::Resource(port(65_535)),
+            RecordPlace::Resource(Key::Port(PortProtocol::Udp, named, 1)),
         ]);
         all
     }
@@ -312,14 +312,14 @@ mod tests {
             let key = keys.of(&place);
             let inside = key >= range.from && range.to.as_ref().is_some_and(|to| key < *to);
             let followed = match place {
-                Place::Incarnation
-                | Place::Node(_)
-                | Place::Revoked(_)
-                | Place::Resource(Key::Port(..)) => true,
-                Place::At(_)
-                | Place::Batch(_)
-                | Place::Former(..)
-                | Place::Resource(Key::Host(..)) => false,
+                RecordPlace::Incarnation
+                | RecordPlace::Node(_)
+                | RecordPlace::Revoked(_)
+                | RecordPlace::Resource(Key::Port(..)) => true,
+                RecordPlace::At(_)
+                | RecordPlace::Batch(_)
+                | RecordPlace::Former(..)
+                | RecordPlace::Resource(Key::Host(..)) => false,
             };
             assert_eq!(inside, followed, "{key:?}");
         }
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn the_hosts_of_a_domain_are_neighbours() {
         let keys = Keyspace::new("c");
-        let key = |host: &str| keys.of(&Place::Resource(Key::Host(Space::Tls, host.into())));
+        let key = |host: &str| keys.of(&RecordPlace::Resource(Key::Host(Space::Tls, host.into())));
         let mut hosts = ["b.org", "a.example.com", "z.org", "*.example.com", "b.example.com"];
         hosts.sort_by_key(|host| key(host));
         assert_eq!(hosts, ["*.example.com", "a.example.com", "b.example.com", "b.org", "z.org"]);

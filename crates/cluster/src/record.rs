@@ -167,7 +167,7 @@ pub struct Incarnation {
 /// The last batch that a node has written in this epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Batch {
+pub struct BatchMark {
     /// Its number in the epoch, from 1; 0 before the first.
     pub number: u64,
 }
@@ -253,7 +253,7 @@ impl Record for At {
 impl Record for Holding {}
 impl Record for Former {}
 impl Record for Incarnation {}
-impl Record for Batch {}
+impl Record for BatchMark {}
 impl Record for Revoked {}
 
 #[cfg(test)]

@@ -12,14 +12,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::people::{ServerSession, Visit};
+use super::people::{ModelVisit, ServerSession};
 use super::store::ModelStore;
 use super::world::{ModelWorld, millis};
 use crate::Moment;
 use crate::engine::{Change, KeyValue, NoReply, Operation, Revision};
-use crate::keys::{Keyspace, Place};
+use crate::keys::{Keyspace, RecordPlace};
 use crate::names::{ClientName, Generation, Instance, Key, NodeEpoch, NodeId};
-use crate::node::{EngineReply, Event, Lane, Request};
+use crate::node::{EngineReply, EngineRequest, Lane, NodeEvent};
 use crate::record::{At, Holding, Record as _};
 
 /// The bound of I1 and I3: a lease and a renewal.
@@ -75,7 +75,7 @@ impl Truth {
                 Change::Delete { key, .. } => (key, None),
             };
             match keys.place(key) {
-                Some(Place::At(client)) => {
+                Some(RecordPlace::At(client)) => {
                     let record = value.map(|value| At::decode(value).unwrap());
                     if let (None, Some(former)) = (&record, &event.former) {
                         check_homes(store, keys, by, former);
@@ -83,18 +83,18 @@ impl Truth {
                     let versions = self.versions.entry(client).or_default();
                     versions.push(Version { time, at: event.at, record });
                 }
-                Some(Place::Resource(key)) => {
+                Some(RecordPlace::Resource(key)) => {
                     if let (Some(former), Some(by)) = (&event.former, by) {
                         let now = value.map(|value| Holding::decode(value).unwrap());
                         self.check_claim(store, keys, (&key, by), former, now);
                     }
                 }
                 Some(
-                    Place::Batch(_)
-                    | Place::Former(..)
-                    | Place::Incarnation
-                    | Place::Node(_)
-                    | Place::Revoked(_),
+                    RecordPlace::Batch(_)
+                    | RecordPlace::Former(..)
+                    | RecordPlace::Incarnation
+                    | RecordPlace::Node(_)
+                    | RecordPlace::Revoked(_),
                 ) => {}
                 None => panic!("{key:?} is no key"),
             }
@@ -112,8 +112,8 @@ impl Truth {
         now: Option<Holding>,
     ) {
         let holder = Holding::decode(&former.value).unwrap();
-        // Until all nodes know that the store has gone back, a number may be that of a claim which was
-        // lost. etcd gives no number twice if the copy is restored with `--bump-revision`.
+        // Until all nodes know that the store has gone back, a number may be that of a claim which
+        // was lost. etcd gives no number twice if a copy is restored with `--bump-revision`.
         if self.was_restored
             || holder.node == *by
             || !is_alive(store, keys, &holder.node, holder.epoch)
@@ -163,7 +163,7 @@ impl Truth {
     pub(super) fn served(
         &mut self,
         now: Moment,
-        visit: &Visit,
+        visit: &ModelVisit,
         owner: usize,
         id: &NodeId,
         session: &ServerSession,
@@ -188,7 +188,7 @@ impl Truth {
         }
     }
 
-    pub(super) fn turned_away(&mut self, visit: &Visit, why: &str) {
+    pub(super) fn turned_away(&mut self, visit: &ModelVisit, why: &str) {
         self.not_served += 1;
         if visit.must {
             self.failed.push(format!("{} at n{}: {why}", visit.client, visit.ingress));
@@ -199,10 +199,10 @@ impl Truth {
     pub(super) fn answered(
         &mut self,
         node: usize,
-        request: &Request,
+        request: &EngineRequest,
         answer: &Result<EngineReply, NoReply>,
     ) {
-        let Request::Transact(Lane::Renewals, transaction) = request else { return };
+        let EngineRequest::Transact(Lane::Renewals, transaction) = request else { return };
         let Ok(EngineReply::Done(done)) = answer else { return };
         let is_beat = matches!(
             transaction.then.as_slice(),
@@ -226,8 +226,8 @@ impl Truth {
         self.kicks.entry(client.clone()).or_default().0 += 1;
     }
 
-    pub(super) fn reported(&mut self, event: &Event) {
-        assert!(!matches!(event, Event::BadRecord { .. }), "{event:?}");
+    pub(super) fn reported(&mut self, event: &NodeEvent) {
+        assert!(!matches!(event, NodeEvent::BadRecord { .. }), "{event:?}");
         let name = format!("{event:?}");
         let name = name.split(['(', ' ']).next().unwrap_or_default();
         *self.events.entry(name.into()).or_default() += 1;
@@ -241,7 +241,7 @@ impl Truth {
         self.beaten.clear();
         self.expected.clear();
         for found in store.keys.values() {
-            if let Some(Place::At(client)) = keys.place(&found.key) {
+            if let Some(RecordPlace::At(client)) = keys.place(&found.key) {
                 let record = Some(At::decode(&found.value).unwrap());
                 let version = Version { time, at: found.modified, record };
                 self.versions.entry(client).or_default().push(version);
@@ -267,7 +267,7 @@ pub(super) fn is_alive(
     node: &NodeId,
     epoch: NodeEpoch,
 ) -> bool {
-    let found = store.keys.get(&keys.of(&Place::Node(node.clone())));
+    let found = store.keys.get(&keys.of(&RecordPlace::Node(node.clone())));
     found.is_some_and(|found| found.created.0 == epoch.0)
 }
 
@@ -315,7 +315,7 @@ impl ModelWorld {
         }
         for (client, instances) in &sessions {
             assert_eq!(instances.len(), 1, "I4: {client} has {instances:?}");
-            let found = self.store.keys.get(&self.keys.of(&Place::At((*client).clone())));
+            let found = self.store.keys.get(&self.keys.of(&RecordPlace::At((*client).clone())));
             let record =
                 At::decode(&found.unwrap_or_else(|| panic!("I4: {client}")).value).unwrap();
             assert!(instances.contains_key(&record.instance), "I4: {client}: {record:?}");
@@ -330,7 +330,7 @@ impl ModelWorld {
         let host = |node: &NodeId| self.hosts.iter().find(|host| host.id == *node).unwrap();
         for found in self.store.keys.values() {
             match self.keys.place(&found.key) {
-                Some(Place::Resource(key)) => {
+                Some(RecordPlace::Resource(key)) => {
                     let record = Holding::decode(&found.value).unwrap();
                     if !is_alive(&self.store, &self.keys, &record.node, record.epoch) {
                         continue;
@@ -339,7 +339,7 @@ impl ModelWorld {
                     let generation = found.modified.into();
                     assert_eq!(held, Some(generation), "I6: {record:?} is held by nobody");
                 }
-                Some(Place::At(client)) => {
+                Some(RecordPlace::At(client)) => {
                     let record = At::decode(&found.value).unwrap();
                     for home in &record.homes {
                         if is_alive(&self.store, &self.keys, &home.node, home.epoch) {
@@ -349,25 +349,30 @@ impl ModelWorld {
                         }
                     }
                 }
-                Some(Place::Former(node, place)) => {
+                Some(RecordPlace::Former(node, place)) => {
                     let epoch = crate::record::Former::decode(&found.value).unwrap().epoch;
                     let is_left = is_alive(&self.store, &self.keys, &node, epoch);
                     assert!(!is_left, "I6: {node} has not read that it lost {place:?}");
                 }
-                Some(Place::Batch(_) | Place::Incarnation | Place::Node(_) | Place::Revoked(_))
+                Some(
+                    RecordPlace::Batch(_)
+                    | RecordPlace::Incarnation
+                    | RecordPlace::Node(_)
+                    | RecordPlace::Revoked(_),
+                )
                 | None => {}
             }
         }
         for host in &self.hosts {
             for (key, hold) in &host.held {
-                let place = Place::Resource(key.clone());
+                let place = RecordPlace::Resource(key.clone());
                 let found = self.store.keys.get(&self.keys.of(&place));
                 let record = found.map(|found| Holding::decode(&found.value).unwrap());
                 let is_own = record.as_ref().is_some_and(|record| record.node == host.id);
                 assert!(is_own, "I6: {} has {key:?} by {hold:?}, the store {record:?}", host.id);
             }
             for (client, session) in &host.sessions {
-                let place = Place::At(client.clone());
+                let place = RecordPlace::At(client.clone());
                 let found = self.store.keys.get(&self.keys.of(&place));
                 let record = found.map(|found| At::decode(&found.value).unwrap());
                 let has = |record: At| record.homes.iter().any(|home| home.node == host.id);

@@ -9,12 +9,10 @@
 //! | `check.rs` | the invariants |
 //! | `random.rs` | random schedules |
 //! | `small.rs` | all schedules of a small case |
-//! | `stories.rs` | single schedules, each with its point |
 
 mod check;
 mod people;
 mod random;
 mod small;
 mod store;
-mod stories;
 mod world;

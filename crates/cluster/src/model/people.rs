@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::world::{ModelWorld, WorldEvent, millis};
 use crate::names::{ClientName, Generation, Instance, Key};
-use crate::node::{Claimed, Found, Open, OpenVerdict, Subject, Ticket, Wish};
+use crate::node::{Claimed, Located, OpenVerdict, PeerOpen, ServerWish, Subject, Ticket};
 use crate::record::At;
 
 /// A process of a client.
@@ -52,11 +52,11 @@ pub(super) enum Use {
 
 /// A visitor.
 #[derive(Clone, Debug)]
-pub(super) struct Visit {
+pub(super) struct ModelVisit {
     pub(super) ingress: usize,
     pub(super) client: ClientName,
     finds: u32,
-    open: Option<(usize, Open)>,
+    open: Option<(usize, PeerOpen)>,
     /// A visitor that has to be served.
     pub(super) must: bool,
 }
@@ -107,7 +107,7 @@ impl ModelWorld {
         self.hosts[at].sessions.insert(client.clone(), session);
         self.people[person].homes.insert(at);
         let links = 1 + self.random.below(2) as u32;
-        self.wish(at, Wish::LoggedIn { client, instance, links });
+        self.wish(at, ServerWish::LoggedIn { client, instance, links });
     }
 
     /// A server ends a session, and releases what it held.
@@ -122,9 +122,9 @@ impl ModelWorld {
         for (key, generation) in held {
             self.hosts[at].held.remove(&key);
             self.hosts[at].former.push((key.clone(), generation));
-            self.wish(at, Wish::Release { key, generation });
+            self.wish(at, ServerWish::Release { key, generation });
         }
-        self.wish(at, Wish::LoggedOut { client: client.clone(), instance });
+        self.wish(at, ServerWish::LoggedOut { client: client.clone(), instance });
         for person in &mut self.people {
             if person.instance == instance {
                 person.homes.remove(&at);
@@ -198,7 +198,7 @@ impl ModelWorld {
             self.truth.expects(&key, expected);
         }
         let about = String::new();
-        self.wish(at, Wish::Claim { ticket, key, client, instance, about, expected });
+        self.wish(at, ServerWish::Claim { ticket, key, client, instance, about, expected });
     }
 
     pub(super) fn claimed(&mut self, at: usize, ticket: Ticket, claimed: Claimed) {
@@ -227,7 +227,7 @@ impl ModelWorld {
                         self.hosts[at].former.push((key, former.generation));
                     }
                 } else {
-                    self.wish(at, Wish::Release { key, generation });
+                    self.wish(at, ServerWish::Release { key, generation });
                 }
             }
         }
@@ -257,12 +257,12 @@ impl ModelWorld {
             let (key, generation) = (key.clone(), hold.generation);
             host.held.remove(&key);
             host.former.push((key.clone(), generation));
-            self.wish(at, Wish::Release { key, generation });
+            self.wish(at, ServerWish::Release { key, generation });
         } else {
             let chosen = self.random.below(host.former.len() as u64) as usize;
             let Some((key, generation)) = host.former.get(chosen).cloned() else { return };
             if host.held.get(&key).is_none_or(|hold| hold.generation > generation) {
-                self.wish(at, Wish::Release { key, generation });
+                self.wish(at, ServerWish::Release { key, generation });
             }
         }
     }
@@ -271,7 +271,7 @@ impl ModelWorld {
     pub(super) fn visit(&mut self, ingress: usize, client: &ClientName, must: bool) {
         let id = self.number();
         let client = client.clone();
-        self.visits.insert(id, Visit { ingress, client, finds: 0, open: None, must });
+        self.visits.insert(id, ModelVisit { ingress, client, finds: 0, open: None, must });
         self.seek(id);
     }
 
@@ -284,7 +284,7 @@ impl ModelWorld {
         }
         let (at, subject) = (visit.ingress, Subject::Client(visit.client.clone()));
         self.hosts[at].uses.insert(ticket, Use::Visit(id));
-        self.wish(at, Wish::Find { ticket, subject });
+        self.wish(at, ServerWish::Find { ticket, subject });
     }
 
     fn turned_away(&mut self, id: u64, why: &str) {
@@ -293,7 +293,7 @@ impl ModelWorld {
         }
     }
 
-    pub(super) fn found(&mut self, at: usize, ticket: Ticket, found: Found) {
+    pub(super) fn found(&mut self, at: usize, ticket: Ticket, found: Located) {
         match self.hosts[at].uses.remove(&ticket) {
             Some(Use::Visit(id)) => self.found_for(id, found),
             Some(Use::Judge(id)) => self.judge(id, false),
@@ -301,14 +301,14 @@ impl ModelWorld {
         }
     }
 
-    fn found_for(&mut self, id: u64, found: Found) {
+    fn found_for(&mut self, id: u64, found: Located) {
         let Some(visit) = self.visits.get(&id).cloned() else { return };
         match found {
-            Found::Here(instance) => self.served(id, visit.ingress, instance),
-            Found::Nowhere => self.turned_away(id, "nowhere"),
-            Found::Away => self.turned_away(id, "away"),
-            Found::Held { .. } => unreachable!("a client was asked for"),
-            Found::There { generation, record, .. } => {
+            Located::Here(instance) => self.served(id, visit.ingress, instance),
+            Located::Nowhere => self.turned_away(id, "nowhere"),
+            Located::Away => self.turned_away(id, "away"),
+            Located::Held { .. } => unreachable!("a client was asked for"),
+            Located::There { generation, record, .. } => {
                 let At { instance, homes, .. } = record;
                 let position = |node| self.hosts.iter().position(|host| host.id == node);
                 let homes: Vec<_> =
@@ -319,7 +319,7 @@ impl ModelWorld {
                 let Some(owner) = linked.first().copied() else {
                     return self.turned_away(id, "no home has a link");
                 };
-                let open = Open { client: visit.client, instance, generation };
+                let open = PeerOpen { client: visit.client, instance, generation };
                 if let Some(visit) = self.visits.get_mut(&id) {
                     visit.open = Some((owner, open));
                 }
@@ -345,14 +345,14 @@ impl ModelWorld {
                 let ticket = Ticket(self.number());
                 self.hosts[owner].uses.insert(ticket, Use::Judge(id));
                 let subject = Subject::Client(open.client);
-                return self.wish(owner, Wish::Find { ticket, subject });
+                return self.wish(owner, ServerWish::Find { ticket, subject });
             }
             OpenVerdict::Ask | OpenVerdict::Gone => None,
             OpenVerdict::Moved(generation, at) => Some((generation, at)),
         };
         let (at, generation) = (visit.ingress, open.generation);
         let subject = Subject::Client(open.client);
-        self.wish(at, Wish::Refused { subject, generation, moved });
+        self.wish(at, ServerWish::Refused { subject, generation, moved });
         self.seek(id);
     }
 

@@ -10,11 +10,11 @@ use std::time::Duration;
 use super::store::{ModelStore, Reports};
 use crate::Moment;
 use crate::engine::{NoReply, Range, Revision};
-use crate::keys::{Keyspace, Place};
+use crate::keys::{Keyspace, RecordPlace};
 use crate::names::{ClientName, Instance, NodeId};
 use crate::node::{
-    EngineReply, Message, Node, NodeInput, NodeSettings, Output, Request, RequestId, WatchId,
-    Watched, Wish,
+    EngineReply, EngineRequest, Node, NodeInput, NodeSettings, Output, PeerMessage, RequestId,
+    ServerWish, WatchId, Watched,
 };
 use crate::record::{At, Described, Former, Record as _, VERSIONS};
 
@@ -54,9 +54,9 @@ struct Small {
     now: Moment,
     store: ModelStore,
     nodes: Vec<Node>,
-    requests: Vec<BTreeMap<RequestId, Request>>,
+    requests: Vec<BTreeMap<RequestId, EngineRequest>>,
     watches: Vec<Option<(WatchId, Range, Revision)>>,
-    messages: Vec<(usize, NodeId, Message)>,
+    messages: Vec<(usize, NodeId, PeerMessage)>,
     /// The process that is logged in at each node.
     sessions: Vec<Option<u64>>,
     /// The log-ins that have happened: each process logs in at each node once at most.
@@ -125,7 +125,7 @@ impl Small {
                 Output::Watch(id, range, from) => self.watches[at] = Some((id, range, from)),
                 Output::Unwatch(_) => self.watches[at] = None,
                 // Who hears the engine matters for nodes without a lease alone.
-                Output::Send(_, Message::Status { .. }) => {}
+                Output::Send(_, PeerMessage::Status { .. }) => {}
                 Output::Send(to, message) => self.messages.push((at, to, message)),
                 Output::Kick { instance, .. } => self.kick(at, instance.0),
                 Output::Claimed(..)
@@ -153,7 +153,7 @@ impl Small {
     }
 
     fn log_out(&mut self, at: usize, instance: u64) {
-        let wish = Wish::LoggedOut { client: client(), instance: Instance(instance) };
+        let wish = ServerWish::LoggedOut { client: client(), instance: Instance(instance) };
         self.give(at, NodeInput::Wish(wish));
     }
 
@@ -193,8 +193,11 @@ impl Small {
                     self.kick(at, former);
                 }
                 self.sessions[at] = Some(instance);
-                let wish =
-                    Wish::LoggedIn { client: client(), instance: Instance(instance), links: 1 };
+                let wish = ServerWish::LoggedIn {
+                    client: client(),
+                    instance: Instance(instance),
+                    links: 1,
+                };
                 self.give(at, NodeInput::Wish(wish));
             }
             SmallStep::LogOut(at, instance) => {
@@ -220,14 +223,14 @@ impl Small {
             return self.give(at, NodeInput::Answer(id, Err(NoReply::Unknown)));
         }
         let answer = match request {
-            Request::Transact(_, transaction) => {
+            EngineRequest::Transact(_, transaction) => {
                 self.store.transact(&transaction).map(EngineReply::Done)
             }
-            Request::Grant(_) => Ok(EngineReply::Granted(self.store.grant(self.now))),
-            Request::KeepAlive(lease) => {
+            EngineRequest::Grant(_) => Ok(EngineReply::Granted(self.store.grant(self.now))),
+            EngineRequest::KeepAlive(lease) => {
                 Ok(EngineReply::Renewed(self.store.keep_alive(self.now, lease)))
             }
-            Request::Revoke(lease) => return self.store.revoke(lease),
+            EngineRequest::Revoke(lease) => return self.store.revoke(lease),
         };
         let answer = if fate == Fate::Answered { answer } else { Err(NoReply::Unknown) };
         self.give(at, NodeInput::Answer(id, answer));
@@ -284,7 +287,7 @@ impl Small {
             self.flow();
         }
         let keys = Keyspace::new("small");
-        let found = self.store.keys.get(&keys.of(&Place::At(client())));
+        let found = self.store.keys.get(&keys.of(&RecordPlace::At(client())));
         let record = found.map(|found| At::decode(&found.value).unwrap());
         let logged_in: BTreeSet<_> = self.sessions.iter().flatten().copied().collect();
         assert!(logged_in.len() <= 1, "I4: {:?}", self.sessions);
@@ -304,7 +307,7 @@ impl Small {
             .store
             .keys
             .iter()
-            .filter(|(key, _)| matches!(keys.place(key), Some(Place::Former(..))));
+            .filter(|(key, _)| matches!(keys.place(key), Some(RecordPlace::Former(..))));
         let notes: Vec<_> = notes.map(|(key, note)| (key, Former::decode(&note.value))).collect();
         assert!(notes.is_empty(), "I6: notes that nobody has read: {notes:?}");
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::check::Truth;
-use super::people::{Person, ServerHold, ServerSession, Use, Visit};
+use super::people::{ModelVisit, Person, ServerHold, ServerSession, Use};
 use super::store::{ModelStore, Reports};
 use crate::Moment;
 use crate::engine::{NoReply, Range, Revision};
@@ -12,8 +12,8 @@ use crate::keys::Keyspace;
 use crate::names::{ClientName, Key, NodeId};
 use crate::node::random::Random;
 use crate::node::{
-    EngineReply, Message, Node, NodeInput, NodeSettings, Output, Request, RequestId, Ticket,
-    WatchId, Watched, Wish,
+    EngineReply, EngineRequest, Node, NodeInput, NodeSettings, Output, PeerMessage, RequestId,
+    ServerWish, Ticket, WatchId, Watched,
 };
 use crate::record::{Described, VERSIONS};
 
@@ -28,13 +28,13 @@ pub(super) const fn millis(millis: u64) -> Duration {
 #[derive(Clone, Debug)]
 pub(super) enum WorldEvent {
     /// A request arrives at the engine.
-    AtEngine(From, RequestId, Request),
+    AtEngine(From, RequestId, EngineRequest),
     /// An answer arrives at a node, or the driver gives up.
     Answer(From, RequestId, Result<EngineReply, NoReply>),
     /// The watch of a node reports.
     Report(From, WatchId),
     /// A message arrives at a node.
-    Message(usize, From, Message),
+    Message(usize, From, PeerMessage),
     /// The end of leases.
     Expire,
     /// A person does something.
@@ -54,7 +54,7 @@ pub(super) type From = (usize, u64);
 
 /// A machine of the cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Host {
+pub(super) struct Machine {
     pub(super) id: NodeId,
     /// `None` after a crash.
     pub(super) node: Option<Node>,
@@ -62,7 +62,7 @@ pub(super) struct Host {
     /// What waits for the end of a pause.
     paused: Option<Vec<WorldEvent>>,
     links: BTreeSet<usize>,
-    asked: BTreeMap<RequestId, Request>,
+    asked: BTreeMap<RequestId, EngineRequest>,
     watch: Option<(WatchId, Range, Revision)>,
     is_reporting: bool,
     pub(super) sessions: BTreeMap<ClientName, ServerSession>,
@@ -93,9 +93,9 @@ pub(super) struct ModelWorld {
     pub(super) snapshot: Option<ModelStore>,
     events: BTreeMap<(Moment, u64), WorldEvent>,
     numbers: u64,
-    pub(super) hosts: Vec<Host>,
+    pub(super) hosts: Vec<Machine>,
     pub(super) people: Vec<Person>,
-    pub(super) visits: BTreeMap<u64, Visit>,
+    pub(super) visits: BTreeMap<u64, ModelVisit>,
     cuts: BTreeMap<u64, Cut>,
     /// Whether requests and answers get lost, late or doubled.
     pub(super) is_lossy: bool,
@@ -129,7 +129,7 @@ impl ModelWorld {
             is_traced: false,
         };
         for at in 0..hosts {
-            world.hosts.push(Host {
+            world.hosts.push(Machine {
                 id: NodeId::new(&format!("n{at}")).unwrap(),
                 node: None,
                 starts: 0,
@@ -297,7 +297,7 @@ impl ModelWorld {
     }
 
     /// A wish of the server of a node.
-    pub(super) fn wish(&mut self, at: usize, wish: Wish) {
+    pub(super) fn wish(&mut self, at: usize, wish: ServerWish) {
         self.give(at, NodeInput::Wish(wish));
     }
 
@@ -352,7 +352,7 @@ impl ModelWorld {
             Output::Ready(is_ready) => self.hosts[at].is_ready = is_ready,
             Output::Port { .. } | Output::Revoked { .. } => {}
             Output::Report(event) => {
-                if event == crate::node::Event::StoreRestored {
+                if event == crate::node::NodeEvent::StoreRestored {
                     // Releases reach the node in order, so none names a claim of the former life.
                     self.hosts[at].former.clear();
                 }
@@ -361,9 +361,9 @@ impl ModelWorld {
         }
     }
 
-    fn send(&mut self, at: usize, id: RequestId, request: Request) {
+    fn send(&mut self, at: usize, id: RequestId, request: EngineRequest) {
         let from = self.from(at);
-        let is_awaited = !matches!(request, Request::Revoke(_));
+        let is_awaited = !matches!(request, EngineRequest::Revoke(_));
         if is_awaited {
             self.hosts[at].asked.insert(id, request.clone());
             self.after(GIVEN_UP, WorldEvent::Answer(from, id, Err(NoReply::Unknown)));
@@ -403,18 +403,18 @@ impl ModelWorld {
         }
     }
 
-    fn at_engine(&mut self, from: From, id: RequestId, request: &Request) {
+    fn at_engine(&mut self, from: From, id: RequestId, request: &EngineRequest) {
         let before = self.store.revision;
         self.store.expire(self.now);
         let answer = match request {
-            Request::Transact(_, transaction) => {
+            EngineRequest::Transact(_, transaction) => {
                 self.store.transact(transaction).map(EngineReply::Done)
             }
-            Request::Grant(_) => Ok(EngineReply::Granted(self.store.grant(self.now))),
-            Request::KeepAlive(lease) => {
+            EngineRequest::Grant(_) => Ok(EngineReply::Granted(self.store.grant(self.now))),
+            EngineRequest::KeepAlive(lease) => {
                 Ok(EngineReply::Renewed(self.store.keep_alive(self.now, *lease)))
             }
-            Request::Revoke(lease) => {
+            EngineRequest::Revoke(lease) => {
                 self.store.revoke(*lease);
                 return self.stored(None);
             }
@@ -457,7 +457,7 @@ impl ModelWorld {
     /// The next event or deadline.
     pub(super) fn step(&mut self) {
         self.steps += 1;
-        let due = |(at, host): (usize, &Host)| {
+        let due = |(at, host): (usize, &Machine)| {
             let deadline = host.node.as_ref()?.deadline()?;
             host.paused.is_none().then_some((deadline, at))
         };

@@ -18,16 +18,16 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::claims::Pending;
-use super::io::{Lane, Request};
+use super::io::{EngineRequest, Lane};
 use super::membership::is;
 use super::{Node, What};
 use crate::engine::{
     Compare, Condition, Done, KeyValue, NoReply, Operation, Performed, Range, Revision, Transaction,
 };
-use crate::keys::Place;
+use crate::keys::RecordPlace;
 use crate::moment::Moment;
 use crate::names::{ClientName, Generation, Key, NodeId};
-use crate::record::{At, Batch, Former, HOMES, Record as _};
+use crate::record::{At, BatchMark, Former, HOMES, Record as _};
 
 /// The most writes of a batch. The engine allows 128 operations, three of which ask why a batch was
 /// refused, and a write that replaces the records of all homes of a client has 1 + [`HOMES`].
@@ -56,7 +56,7 @@ pub(super) enum Job {
 /// One write.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Write {
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<RecordPlace>,
     pub(super) key: Bytes,
     pub(super) is: Condition,
     /// The new value; `None` deletes the record.
@@ -139,7 +139,7 @@ impl Chain {
 }
 
 impl Write {
-    fn transaction(&self, node_key: impl Fn(&NodeId, &Place) -> Bytes) -> Transaction {
+    fn transaction(&self, node_key: impl Fn(&NodeId, &RecordPlace) -> Bytes) -> Transaction {
         let key = self.key.clone();
         let mut then = vec![match &self.value {
             Some(value) => Operation::Put { key, value: value.clone(), lease: None },
@@ -171,7 +171,7 @@ impl Node {
         let Some(sent) = self.chain.sent.as_mut().filter(|sent| !sent.is_asked) else { return };
         sent.is_asked = true;
         let transaction = sent.transaction.clone();
-        self.request(What::Batch, Request::Transact(Lane::Claims, transaction));
+        self.request(What::Batch, EngineRequest::Transact(Lane::Claims, transaction));
     }
 
     fn fill_batch(&mut self) {
@@ -186,7 +186,7 @@ impl Node {
             let Some(write) = self.plan(&job) else { continue };
             let transaction = write.transaction(|node, place| {
                 let place = Box::new(place.clone());
-                self.keys.of(&Place::Former(node.clone(), place))
+                self.keys.of(&RecordPlace::Former(node.clone(), place))
             });
             let keys = written_keys(&transaction);
             // The engine refuses a transaction that writes a key twice.
@@ -204,9 +204,9 @@ impl Node {
         if jobs.is_empty() {
             return;
         }
-        let key = self.keys.of(&Place::Batch(self.settings.node.clone()));
+        let key = self.keys.of(&RecordPlace::Batch(self.settings.node.clone()));
         compare.push(Compare { key: key.clone(), is: Condition::ModifiedAt(self.chain.changed) });
-        let value = Batch { number: self.chain.number + 1 }.encode();
+        let value = BatchMark { number: self.chain.number + 1 }.encode();
         let lease = self.membership.member().map(|member| member.lease);
         let mut then = vec![Operation::Put { key: key.clone(), value, lease }];
         then.extend(inner.into_iter().map(Operation::Inner));
@@ -223,7 +223,7 @@ impl Node {
             Job::Claim(pending) => self.plan_claim(pending),
             Job::Keep(key) => self.plan_keep(key),
             Job::Release(key, generation) => {
-                let place = Place::Resource(key.clone());
+                let place = RecordPlace::Resource(key.clone());
                 let key = self.keys.of(&place);
                 Some(delete(key, generation.revision()))
             }
@@ -307,7 +307,7 @@ impl Node {
         let [life, own, batch, keys @ ..] = done.answers.as_slice() else { return };
         let found = first(Some(batch));
         let number =
-            found.as_ref().and_then(|it| Batch::decode(&it.value).ok()).map(|it| it.number);
+            found.as_ref().and_then(|it| BatchMark::decode(&it.value).ok()).map(|it| it.number);
         let (now, epoch) = (self.membership.life, self.epoch());
         self.fenced(life, own);
         if self.membership.life != now || self.epoch() != epoch || epoch.is_none() {

@@ -12,7 +12,7 @@ use super::Node;
 use super::chain::{Job, Write, WriteOutcome};
 use super::io::{Claimed, Output, Ticket};
 use crate::engine::{Condition, KeyValue, Revision};
-use crate::keys::Place;
+use crate::keys::RecordPlace;
 use crate::moment::Moment;
 use crate::names::{ClientName, Generation, Instance, Key, NodeId};
 use crate::record::{Former, Holding, Record as _};
@@ -65,7 +65,7 @@ pub(super) struct Pending {
 
 /// A resource that the node holds.
 #[derive(Clone, Debug, Hash)]
-struct Held {
+struct HeldKey {
     client: ClientName,
     instance: Instance,
     about: String,
@@ -81,7 +81,7 @@ struct Held {
 
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Claims {
-    held: BTreeMap<Key, Held>,
+    held: BTreeMap<Key, HeldKey>,
     /// The claims that were not answered, and when their patience ends, the earliest first.
     open: BTreeSet<Ticket>,
     patience: VecDeque<(Moment, Ticket)>,
@@ -160,7 +160,7 @@ impl Node {
             return None;
         }
         let record = self.holding(&pending.client, pending.instance, &pending.about)?;
-        let place = Place::Resource(pending.key.clone());
+        let place = RecordPlace::Resource(pending.key.clone());
         Some(Write {
             key: self.keys.of(&place),
             place: Some(place),
@@ -222,11 +222,18 @@ impl Node {
             return;
         }
         let there = Expected::Modified(generation.revision());
-        let held =
-            Held { client, instance, about, generation, former: Vec::new(), there, waits: false };
+        let held = HeldKey {
+            client,
+            instance,
+            about,
+            generation,
+            former: Vec::new(),
+            there,
+            waits: false,
+        };
         let former = self.claims.held.insert(key.clone(), held);
         self.answer(ticket, Claimed::Held(generation));
-        if let Some(Held { generation, .. }) = former {
+        if let Some(HeldKey { generation, .. }) = former {
             // Whoever has passed the claim on knows; another owner has to close its entrance.
             self.outputs.push_back(Output::Lost { key, generation });
         }
@@ -236,7 +243,7 @@ impl Node {
     pub(super) fn release(&mut self, key: Key, generation: Generation) {
         let latest = self.claims.held.get(&key);
         let is_latest =
-            |held: &Held| held.generation == generation || held.former.contains(&generation);
+            |held: &HeldKey| held.generation == generation || held.former.contains(&generation);
         if latest.is_some_and(is_latest)
             && let Some(held) = self.claims.held.remove(&key)
         {
@@ -250,7 +257,7 @@ impl Node {
         let is = held.there.condition();
         let (client, instance, about) = (held.client.clone(), held.instance, held.about.clone());
         let value = Some(self.holding(&client, instance, &about)?.encode());
-        let place = Place::Resource(key.clone());
+        let place = RecordPlace::Resource(key.clone());
         let at = self.keys.of(&place);
         Some(Write { key: at, place: Some(place), is, value, notes: Vec::new(), at: None })
     }
@@ -329,7 +336,7 @@ impl Node {
 
     /// The watch reports the holder of a port.
     pub(super) fn look_at_port(&mut self, key: &Key, generation: Generation, holder: &Holding) {
-        let is_newer = |held: &Held| generation > held.generation;
+        let is_newer = |held: &HeldKey| generation > held.generation;
         let is_elsewhere = holder.node != self.settings.node;
         if is_elsewhere && self.claims.held.get(key).is_some_and(is_newer) {
             self.lose(key.clone());

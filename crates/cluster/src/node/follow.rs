@@ -18,12 +18,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::io::{Lane, Output, Request, WatchId, Watched};
+use super::io::{EngineRequest, Lane, Output, WatchId, Watched};
 use super::{Node, What};
 use crate::engine::{
     Change, Done, KeyValue, NoReply, Operation, Performed, Range, Revision, Transaction,
 };
-use crate::keys::Place;
+use crate::keys::RecordPlace;
 use crate::moment::Moment;
 use crate::names::{ClientName, Generation, Key, NodeEpoch, NodeId};
 use crate::record::{Described, Holding, Incarnation, Record as _};
@@ -148,7 +148,7 @@ impl Node {
                 let range = Range { from: from.clone(), limit: PAGE, ..self.keys.followed() };
                 let then = vec![Operation::Range(range)];
                 let page = Transaction { then, ..Transaction::default() };
-                self.request(What::Page, Request::Transact(Lane::LookUps, page));
+                self.request(What::Page, EngineRequest::Transact(Lane::LookUps, page));
             }
             Following::Watching { watch: watch @ None, next } => {
                 self.follow.watches += 1;
@@ -257,16 +257,22 @@ impl Node {
 
     fn changed(&mut self, tables: &mut Tables, found: &KeyValue) {
         match self.put(tables, found) {
-            None | Some(Place::At(_) | Place::Batch(_) | Place::Former(..) | Place::Node(_)) => {}
-            Some(Place::Resource(key)) => {
+            None
+            | Some(
+                RecordPlace::At(_)
+                | RecordPlace::Batch(_)
+                | RecordPlace::Former(..)
+                | RecordPlace::Node(_),
+            ) => {}
+            Some(RecordPlace::Resource(key)) => {
                 if let Some((revision, holder)) = tables.ports.get(&key).cloned() {
                     self.port_held(key, revision, holder);
                 }
             }
-            Some(Place::Revoked(client)) => {
+            Some(RecordPlace::Revoked(client)) => {
                 self.outputs.push_back(Output::Revoked { client, is_revoked: true });
             }
-            Some(Place::Incarnation) => {
+            Some(RecordPlace::Incarnation) => {
                 let number = Incarnation::decode(&found.value).map(|it| it.number).ok();
                 let known = self.membership.life.map(|life| life.number);
                 if known.is_some() && number != known {
@@ -277,11 +283,14 @@ impl Node {
     }
 
     /// Enters a record. Returns its place, or `None` if the tables have it or a later record.
-    fn put(&mut self, tables: &mut Tables, found: &KeyValue) -> Option<Place> {
+    fn put(&mut self, tables: &mut Tables, found: &KeyValue) -> Option<RecordPlace> {
         let place = self.keys.place(&found.key)?;
         match &place {
-            Place::At(_) | Place::Batch(_) | Place::Former(..) | Place::Incarnation => {}
-            Place::Node(node) => {
+            RecordPlace::At(_)
+            | RecordPlace::Batch(_)
+            | RecordPlace::Former(..)
+            | RecordPlace::Incarnation => {}
+            RecordPlace::Node(node) => {
                 let known = tables.nodes.get(node);
                 if known.is_some_and(|known| known.modified >= found.modified) {
                     return None;
@@ -295,7 +304,7 @@ impl Node {
                 }
                 tables.epochs.insert(epoch);
             }
-            Place::Resource(key) => {
+            RecordPlace::Resource(key) => {
                 if tables.ports.get(key).is_some_and(|(known, _)| *known >= found.modified) {
                     return None;
                 }
@@ -307,7 +316,7 @@ impl Node {
                     }
                 };
             }
-            Place::Revoked(client) => {
+            RecordPlace::Revoked(client) => {
                 let known = tables.revoked.insert(client.clone(), found.modified);
                 if known.is_some_and(|known| known >= found.modified) {
                     return None;
@@ -320,21 +329,26 @@ impl Node {
     fn deleted(&mut self, tables: &mut Tables, key: &[u8], at: Revision) {
         match self.keys.place(key) {
             None
-            | Some(Place::At(_) | Place::Batch(_) | Place::Former(..) | Place::Incarnation) => {}
-            Some(Place::Node(node)) => {
+            | Some(
+                RecordPlace::At(_)
+                | RecordPlace::Batch(_)
+                | RecordPlace::Former(..)
+                | RecordPlace::Incarnation,
+            ) => {}
+            Some(RecordPlace::Node(node)) => {
                 if tables.nodes.get(&node).is_some_and(|known| known.modified < at)
                     && let Some(former) = tables.nodes.remove(&node)
                 {
                     tables.epochs.remove(&former.epoch);
                 }
             }
-            Some(Place::Resource(key)) => {
+            Some(RecordPlace::Resource(key)) => {
                 if tables.ports.get(&key).is_some_and(|(known, _)| *known < at) {
                     tables.ports.remove(&key);
                     self.outputs.push_back(Output::Port { key, holder: None });
                 }
             }
-            Some(Place::Revoked(client)) => {
+            Some(RecordPlace::Revoked(client)) => {
                 if tables.revoked.get(&client).is_some_and(|known| *known < at) {
                     tables.revoked.remove(&client);
                     self.outputs.push_back(Output::Revoked { client, is_revoked: false });

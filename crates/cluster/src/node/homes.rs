@@ -19,10 +19,10 @@ use std::collections::BTreeMap;
 
 use super::Node;
 use super::chain::{Job, Write, WriteOutcome};
-use super::io::{Message, Open, OpenVerdict, Output};
+use super::io::{OpenVerdict, Output, PeerMessage, PeerOpen};
 use super::look_ups::CONFIRMED;
 use crate::engine::Condition;
-use crate::keys::Place;
+use crate::keys::RecordPlace;
 use crate::moment::Moment;
 use crate::names::{ClientName, Generation, Instance, NodeEpoch, NodeId};
 use crate::record::{At, FORMERS, Former, HOMES, Home, Record as _};
@@ -239,7 +239,7 @@ impl Node {
         if let Some(local) = self.homes.clients.get_mut(client) {
             local.is_written = true;
         }
-        let place = Place::At(client.clone());
+        let place = RecordPlace::At(client.clone());
         let value = at.as_ref().map(At::encode);
         Some(Write { key: self.keys.of(&place), place: Some(place), is, value, notes, at })
     }
@@ -278,7 +278,7 @@ impl Node {
         let Some(life) = self.membership.life else { return };
         for (node, _) in notes {
             let (client, record, incarnation) = (client.clone(), record.clone(), life.number);
-            self.send(node, Message::Superseded { client, incarnation, generation, record });
+            self.send(node, PeerMessage::Superseded { client, incarnation, generation, record });
         }
     }
 
@@ -290,20 +290,20 @@ impl Node {
     }
 
     /// A note says that this change has replaced a record: the attempt to write it reads it.
-    pub(super) fn look_again(&mut self, place: &Place, change: Generation) {
+    pub(super) fn look_again(&mut self, place: &RecordPlace, change: Generation) {
         match place {
-            Place::At(client) => {
+            RecordPlace::At(client) => {
                 if let Some(local) = self.homes.clients.get_mut(client) {
                     local.least = local.least.max(change);
                     self.check_home(client);
                 }
             }
-            Place::Resource(key) => self.keep(key),
-            Place::Batch(_)
-            | Place::Former(..)
-            | Place::Incarnation
-            | Place::Node(_)
-            | Place::Revoked(_) => {}
+            RecordPlace::Resource(key) => self.keep(key),
+            RecordPlace::Batch(_)
+            | RecordPlace::Former(..)
+            | RecordPlace::Incarnation
+            | RecordPlace::Node(_)
+            | RecordPlace::Revoked(_) => {}
         }
     }
 
@@ -347,14 +347,16 @@ impl Node {
 
     pub(super) fn forget_homes(&mut self) {
         for local in self.homes.clients.values_mut() {
-            (local.known, local.least, local.was_recorded) = (None, Generation(0), false);
+            (local.known, local.was_recorded) = (None, false);
+            // Whatever record there is in the new life has to be seen first.
+            local.least = Generation(1);
         }
     }
 
     /// Whether this node serves a stream that another node opens. The time counts: a process that
     /// was stopped for a while has to know that its lease may have ended.
     #[must_use]
-    pub fn judge(&mut self, now: Moment, open: &Open) -> OpenVerdict {
+    pub fn judge(&mut self, now: Moment, open: &PeerOpen) -> OpenVerdict {
         self.now = self.now.max(now);
         let local = self.homes.present(&open.client);
         if let Some(local) = local.filter(|local| local.instance == open.instance) {

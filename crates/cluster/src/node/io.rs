@@ -47,7 +47,7 @@ pub enum Lane {
 
 /// A request to the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Request {
+pub enum EngineRequest {
     /// A transaction, which is linearizable also if it only reads.
     Transact(Lane, Transaction),
     /// A new lease that ends this long after its last renewal.
@@ -61,11 +61,11 @@ pub enum Request {
 /// An answer of the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EngineReply {
-    /// To [`Request::Transact`].
+    /// To [`EngineRequest::Transact`].
     Done(Done),
-    /// To [`Request::Grant`].
+    /// To [`EngineRequest::Grant`].
     Granted(Lease),
-    /// To [`Request::KeepAlive`]: whether the lease is alive and has its full time again.
+    /// To [`EngineRequest::KeepAlive`]: whether the lease is alive and has its full time again.
     Renewed(bool),
 }
 
@@ -82,7 +82,7 @@ pub enum Watched {
 
 /// What the server asks of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Wish {
+pub enum ServerWish {
     /// A resource for a process of a client. The answer is [`Output::Claimed`].
     Claim {
         /// The number of the answer.
@@ -163,7 +163,7 @@ pub enum Subject {
 
 /// What a node says to another node over the link between them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Message {
+pub enum PeerMessage {
     /// At the start of a link and at each renewal.
     Status {
         /// The node has heard the engine within 10 s.
@@ -178,7 +178,7 @@ pub enum Message {
         /// The other node asks the engine. Otherwise it answers for itself alone.
         ask_engine: bool,
     },
-    /// The answer to [`Message::Ask`].
+    /// The answer to [`PeerMessage::Ask`].
     Answer {
         /// The number of the question.
         id: u64,
@@ -217,9 +217,9 @@ pub enum PeerKnowledge {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NodeInput {
     /// A wish of the server.
-    Wish(Wish),
+    Wish(ServerWish),
     /// The engine has answered a request, or the request has failed. Each request but a
-    /// [`Request::Revoke`] is answered once, after 1 s at the latest.
+    /// [`EngineRequest::Revoke`] is answered once, after 1 s at the latest.
     Answer(RequestId, Result<EngineReply, NoReply>),
     /// A watch has reported something.
     Watched(WatchId, Watched),
@@ -228,12 +228,12 @@ pub enum NodeInput {
     /// The link to another node has ended.
     LinkDown(NodeId),
     /// Another node has sent a message.
-    Message(NodeId, Message),
+    Message(NodeId, PeerMessage),
     /// The deadline has come.
     Timeout,
 }
 
-/// The answer to a [`Wish::Claim`].
+/// The answer to a [`ServerWish::Claim`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Claimed {
     /// The client holds the resource, by the claim of this number.
@@ -250,9 +250,9 @@ pub enum Claimed {
     Away,
 }
 
-/// The answer to a [`Wish::Find`].
+/// The answer to a [`ServerWish::Find`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Found {
+pub enum Located {
     /// The client is logged in at this node, with this process.
     Here(Instance),
     /// The client is logged in at these nodes, of which at least one is alive.
@@ -281,7 +281,7 @@ pub enum Found {
 
 /// A visitor's stream that another node opens to a client of this node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Open {
+pub struct PeerOpen {
     /// The client.
     pub client: ClientName,
     /// The process that the other node has found.
@@ -290,7 +290,7 @@ pub struct Open {
     pub generation: Generation,
 }
 
-/// The answer to an [`Open`].
+/// The answer to an [`PeerOpen`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OpenVerdict {
     /// The process is here and in charge.
@@ -298,7 +298,7 @@ pub enum OpenVerdict {
     /// A newer record is known: the client is elsewhere, or another process is in charge.
     Moved(Generation, At),
     /// The process is here, and may have been superseded while the node had no lease: the server
-    /// finds the client ([`Wish::Find`]) and asks again.
+    /// finds the client ([`ServerWish::Find`]) and asks again.
     Ask,
     /// The process is not here, and nothing newer is known.
     Gone,
@@ -306,7 +306,7 @@ pub enum OpenVerdict {
 
 /// What somebody has to be told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Event {
+pub enum NodeEvent {
     /// The node is a member, with this epoch.
     Joined(NodeEpoch),
     /// The membership has ended against the will of the node. It joins again.
@@ -335,13 +335,13 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Output {
     /// A request to the engine.
-    Request(RequestId, Request),
+    Request(RequestId, EngineRequest),
     /// A watch of these keys, from the changes of this revision on.
     Watch(WatchId, Range, Revision),
     /// The end of a watch.
     Unwatch(WatchId),
     /// A message to another node. It may get lost.
-    Send(NodeId, Message),
+    Send(NodeId, PeerMessage),
     /// The answer to a claim.
     Claimed(Ticket, Claimed),
     /// A claim has a new number, because the node has a new epoch. A release may name either.
@@ -361,7 +361,7 @@ pub enum Output {
         generation: Generation,
     },
     /// The answer to a question.
-    Found(Ticket, Found),
+    Found(Ticket, Located),
     /// Another process of the client is in charge: all links of this process to this node have to
     /// end. Its other homes decide for themselves, and a process without any home has yielded.
     Kick {
@@ -387,5 +387,5 @@ pub enum Output {
     /// Whether visitors and clients should be sent to this node.
     Ready(bool),
     /// Something to be logged.
-    Report(Event),
+    Report(NodeEvent),
 }

@@ -14,10 +14,10 @@ use std::mem;
 use std::time::Duration;
 
 use super::cache::Cache;
-use super::io::{Found, Lane, Output, PeerKnowledge, Request, Subject, Ticket};
+use super::io::{EngineRequest, Lane, Located, Output, PeerKnowledge, Subject, Ticket};
 use super::{Node, What};
 use crate::engine::{Done, KeyValue, NoReply, Operation, Performed, Range, Transaction};
-use crate::keys::Place;
+use crate::keys::RecordPlace;
 use crate::moment::Moment;
 use crate::names::{ClientName, Generation, NodeId};
 use crate::record::{At, Holding, Record as _};
@@ -118,7 +118,7 @@ impl Node {
             && let Some(local) = self.homes.present(client)
         {
             if self.is_sure(local) {
-                let found = Found::Here(local.instance);
+                let found = Located::Here(local.instance);
                 self.outputs.push_back(Output::Found(ticket, found));
                 return;
             }
@@ -129,7 +129,7 @@ impl Node {
         let Some(entry) = entry else { return self.want(subject, Waiter::Server(ticket)) };
         let age = now.since(entry.read);
         let found = self.found(entry.known, age);
-        if matches!(found, Found::Nowhere | Found::Away) && age >= NEGATIVE {
+        if matches!(found, Located::Nowhere | Located::Away) && age >= NEGATIVE {
             return self.want(subject, Waiter::Server(ticket));
         }
         self.outputs.push_back(Output::Found(ticket, found));
@@ -143,24 +143,24 @@ impl Node {
     }
 
     /// What a record says to a visitor: homes and holders in dead epochs are none.
-    fn found(&self, known: PeerKnowledge, age: Duration) -> Found {
+    fn found(&self, known: PeerKnowledge, age: Duration) -> Located {
         match known {
-            PeerKnowledge::Unknown => Found::Away,
-            PeerKnowledge::Absent => Found::Nowhere,
+            PeerKnowledge::Unknown => Located::Away,
+            PeerKnowledge::Absent => Located::Nowhere,
             PeerKnowledge::At(generation, mut record) => {
                 record.homes.retain(|home| !self.is_void(&home.node, home.epoch));
                 // This node has no such client, or it would not have asked.
                 record.homes.retain(|home| home.node != self.settings.node);
                 if record.homes.is_empty() {
-                    return Found::Nowhere;
+                    return Located::Nowhere;
                 }
-                Found::There { generation, record, age }
+                Located::There { generation, record, age }
             }
             PeerKnowledge::Holding(generation, record) => {
                 if self.is_void(&record.node, record.epoch) {
-                    return Found::Nowhere;
+                    return Located::Nowhere;
                 }
-                Found::Held { generation, record, age }
+                Located::Held { generation, record, age }
             }
         }
     }
@@ -215,7 +215,7 @@ impl Node {
         let then = subjects.iter().map(query).collect();
         let transaction = Transaction { compare, then, otherwise: self.why_not().into() };
         self.look_ups.asked = Some((now, subjects));
-        self.request(What::LookUp, Request::Transact(Lane::LookUps, transaction));
+        self.request(What::LookUp, EngineRequest::Transact(Lane::LookUps, transaction));
     }
 
     /// The answer to a batch of look-ups, or none.
@@ -382,8 +382,8 @@ impl Node {
             Subject::Resource(_) => None,
         };
         let found = match local {
-            Some(local) if self.is_sure(local) => Found::Here(local.instance),
-            Some(_) => Found::Away,
+            Some(local) if self.is_sure(local) => Located::Here(local.instance),
+            Some(_) => Located::Away,
             None => self.found(known, age),
         };
         self.outputs.push_back(Output::Found(ticket, found));
@@ -416,7 +416,7 @@ impl Node {
             let subject = Subject::Client(client.clone());
             let known = PeerKnowledge::At(generation, at);
             // A record without a living home is no answer of the engine: the next question asks.
-            if self.found(known.clone(), Duration::ZERO) == Found::Nowhere {
+            if self.found(known.clone(), Duration::ZERO) == Located::Nowhere {
                 self.look_ups.cache.remove(&subject);
             } else {
                 self.look_ups.cache.insert(subject, known, self.now);
@@ -442,9 +442,9 @@ impl Node {
 }
 
 /// The place of the record about a subject.
-fn place(subject: &Subject) -> Place {
+fn place(subject: &Subject) -> RecordPlace {
     match subject {
-        Subject::Client(client) => Place::At(client.clone()),
-        Subject::Resource(key) => Place::Resource(key.clone()),
+        Subject::Client(client) => RecordPlace::At(client.clone()),
+        Subject::Resource(key) => RecordPlace::Resource(key.clone()),
     }
 }

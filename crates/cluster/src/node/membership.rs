@@ -1,12 +1,11 @@
 //! The membership of the node: one lease, one record, one epoch.
 //!
 //! ```text
-//!            Grant            read            create            3 s: renew the lease, write the record
-//!   Out ──────────► Entering ─────► Entering ────────► Member ◄──┐
-//!    ▲                 │ any failure                     │  └────┘
-//!    └──── 1 s ────────┘                                 │ the lease or the record is gone,
-//!    ▲                                                   │ or the store has another incarnation
-//!    └───────────────────────────────────────────────────┘
+//!          Grant            read            create           3 s: renew the lease,
+//!   Out ────────► Entering ─────► Entering ───────► Member ◄─┐  write the record
+//!    ▲               │ any failure                    │  └───┘
+//!    ├──── 1 s ──────┘                                │ the lease or the record is gone,
+//!    └────────────────────────────────────────────────┘ or the store has another incarnation
 //! ```
 //!
 //! The time of a lease is counted from the moment at which its renewal was *sent*: the engine has
@@ -24,16 +23,16 @@
 use std::time::Duration;
 
 use super::claims::CLAIMS;
-use super::io::{EngineReply, Event, Lane, Output, Request};
+use super::io::{EngineReply, EngineRequest, Lane, NodeEvent, Output};
 use super::{Node, What};
 use crate::engine::{
     Compare, Condition, Done, KeyValue, Lease, NoReply, Operation, Performed, Range, Revision,
     Transaction,
 };
-use crate::keys::Place;
+use crate::keys::RecordPlace;
 use crate::moment::Moment;
 use crate::names::NodeEpoch;
-use crate::record::{Batch, Described, Former, Incarnation, Record as _};
+use crate::record::{BatchMark, Described, Former, Incarnation, Record as _};
 
 /// The time that a lease lives without a renewal. The engine needs 2 s for an election, and a
 /// renewal that failed is repeated twice before a lease ends.
@@ -161,11 +160,11 @@ impl Node {
     /// The condition that the store has the incarnation that the node knows.
     pub(super) fn same_life(&self) -> Option<Compare> {
         let life = self.membership.life?;
-        Some(is(self.keys.of(&Place::Incarnation), Condition::ModifiedAt(life.changed)))
+        Some(is(self.keys.of(&RecordPlace::Incarnation), Condition::ModifiedAt(life.changed)))
     }
 
     fn own_key(&self) -> bytes::Bytes {
-        self.keys.of(&Place::Node(self.settings.node.clone()))
+        self.keys.of(&RecordPlace::Node(self.settings.node.clone()))
     }
 
     /// The conditions that this epoch of the node lives, in this life of the store.
@@ -176,7 +175,9 @@ impl Node {
 
     /// The queries that tell why [`same_epoch`](Self::same_epoch) does not hold.
     pub(super) fn why_not(&self) -> [Operation; 2] {
-        [self.keys.of(&Place::Incarnation), self.own_key()].map(Range::of).map(Operation::Range)
+        [self.keys.of(&RecordPlace::Incarnation), self.own_key()]
+            .map(Range::of)
+            .map(Operation::Range)
     }
 
     /// Does what is due.
@@ -185,7 +186,7 @@ impl Node {
             Joining::Out(at) if *at <= self.now => {
                 self.membership.stage = Joining::Granting;
                 let what = What::Grant { sent: self.now };
-                self.request(what, Request::Grant(LEASE));
+                self.request(what, EngineRequest::Grant(LEASE));
             }
             Joining::Out(_) | Joining::Granting | Joining::Entering(..) | Joining::Left => {}
             Joining::Member(member) => {
@@ -195,7 +196,7 @@ impl Node {
                 member.is_renewing |= renews;
                 member.is_beating |= beats;
                 if renews {
-                    self.request(What::KeepAlive { sent: now }, Request::KeepAlive(lease));
+                    self.request(What::KeepAlive { sent: now }, EngineRequest::KeepAlive(lease));
                 }
                 if beats {
                     self.beat(lease);
@@ -209,7 +210,7 @@ impl Node {
         let (key, value) = (self.own_key(), self.settings.record.encode());
         let mut lost = self.keys.formers_of(&self.settings.node);
         lost.limit = FORMERS_READ;
-        let batch = self.keys.of(&Place::Batch(self.settings.node.clone()));
+        let batch = self.keys.of(&RecordPlace::Batch(self.settings.node.clone()));
         let then = vec![
             Operation::Put { key, value, lease: Some(lease) },
             Operation::Range(lost),
@@ -219,7 +220,7 @@ impl Node {
         let (number, changed) = self.chain.last();
         self.request(
             What::Beat { number, changed },
-            Request::Transact(Lane::Renewals, transaction),
+            EngineRequest::Transact(Lane::Renewals, transaction),
         );
     }
 
@@ -227,19 +228,19 @@ impl Node {
     pub(super) fn granted(&mut self, sent: Moment, reply: Result<EngineReply, NoReply>) {
         let Ok(EngineReply::Granted(lease)) = reply else { return self.join_later(JOIN_AGAIN) };
         self.membership.stage = Joining::Entering(lease, sent);
-        let queries = [Range::of(self.keys.of(&Place::Incarnation)), self.keys.nodes()];
+        let queries = [Range::of(self.keys.of(&RecordPlace::Incarnation)), self.keys.nodes()];
         let then = queries.map(Operation::Range).into();
         self.step(What::Survey, Transaction { then, ..Transaction::default() });
     }
 
     fn step(&mut self, what: What, transaction: Transaction) {
-        self.request(what, Request::Transact(Lane::Renewals, transaction));
+        self.request(what, EngineRequest::Transact(Lane::Renewals, transaction));
     }
 
     /// An attempt to join has failed.
     fn join_later(&mut self, pause: Duration) {
         if let Joining::Entering(lease, _) = self.membership.stage {
-            self.request(What::Nothing, Request::Revoke(lease));
+            self.request(What::Nothing, EngineRequest::Revoke(lease));
         }
         let pause = self.random.about(pause);
         self.membership.stage = Joining::Out(self.now.after(pause));
@@ -263,11 +264,11 @@ impl Node {
         self.membership.life = Some(Life { number, changed: life });
         let own = self.own_key();
         for node in nodes.iter().filter(|node| node.key != own) {
-            let Some(Place::Node(name)) = self.keys.place(&node.key) else { continue };
+            let Some(RecordPlace::Node(name)) = self.keys.place(&node.key) else { continue };
             let read = Described::decode(&node.value);
             let common = read.ok().and_then(|it| it.versions.common(self.settings.record.versions));
             if common.is_none() {
-                self.report(Event::NoCommonVersion(name));
+                self.report(NodeEvent::NoCommonVersion(name));
                 return self.join_later(LEASE);
             }
         }
@@ -278,7 +279,7 @@ impl Node {
             if let Some(process) = process.filter(|process| {
                 self.membership.has_joined && *process != self.settings.record.process
             }) {
-                self.report(Event::NameTaken { process });
+                self.report(NodeEvent::NameTaken { process });
                 return self.join_later(LEASE);
             }
             // An epoch is the change that creates the key, so the key is deleted first.
@@ -289,9 +290,11 @@ impl Node {
         }
         let put = |key, value| Operation::Put { key, value, lease: Some(lease) };
         let compare = vec![same_life, is(own.clone(), Condition::Absent)];
-        let batch = self.keys.of(&Place::Batch(self.settings.node.clone()));
-        let then =
-            vec![put(own, self.settings.record.encode()), put(batch, Batch { number: 0 }.encode())];
+        let batch = self.keys.of(&RecordPlace::Batch(self.settings.node.clone()));
+        let then = vec![
+            put(own, self.settings.record.encode()),
+            put(batch, BatchMark { number: 0 }.encode()),
+        ];
         let enter = Transaction { compare, then, ..Transaction::default() };
         self.step(What::Enter, enter);
     }
@@ -299,7 +302,7 @@ impl Node {
     /// The incarnation of the store. Asks for a new one, and returns `None`, if the store has none
     /// or one that is void.
     fn known_life(&mut self, found: Option<&KeyValue>) -> Option<(Revision, u64)> {
-        let key = self.keys.of(&Place::Incarnation);
+        let key = self.keys.of(&RecordPlace::Incarnation);
         let known = self.membership.life.map(|life| life.number).filter(|_| self.membership.fell);
         let condition = match found {
             None => Condition::Absent,
@@ -347,7 +350,7 @@ impl Node {
         self.membership.was_member = true;
         self.membership.has_joined = true;
         self.chain.begin(done.revision);
-        self.report(Event::Joined(epoch));
+        self.report(NodeEvent::Joined(epoch));
         self.follow_all();
         self.write_all();
     }
@@ -427,7 +430,7 @@ impl Node {
     /// The epoch has ended: everything is written again in the next epoch.
     pub(super) fn lose_epoch(&mut self) {
         let Some(member) = self.membership.member() else { return };
-        let event = Event::EpochEnded(member.epoch);
+        let event = NodeEvent::EpochEnded(member.epoch);
         self.report(event);
         self.membership.stage = Joining::Out(self.now);
         self.forget_requests(What::is_of_epoch);
@@ -449,7 +452,7 @@ impl Node {
 
     /// Forgets all numbers of the former life of the store.
     fn start_anew(&mut self) {
-        self.report(Event::StoreRestored);
+        self.report(NodeEvent::StoreRestored);
         self.revision = Revision(0);
         self.membership.has_joined = false;
         self.asked.clear();
@@ -469,7 +472,7 @@ impl Node {
             return;
         }
         for note in notes {
-            let Some(Place::Former(_, place)) = self.keys.place(&note.key) else { continue };
+            let Some(RecordPlace::Former(_, place)) = self.keys.place(&note.key) else { continue };
             let is_of_epoch = Former::decode(&note.value).is_ok_and(|it| Some(it.epoch) == epoch);
             if is_of_epoch {
                 self.look_again(&place, note.modified.into());
@@ -485,27 +488,27 @@ impl Node {
             Joining::Out(_) | Joining::Granting | Joining::Left => None,
         };
         if let Some(lease) = lease {
-            self.request(What::Nothing, Request::Revoke(lease));
+            self.request(What::Nothing, EngineRequest::Revoke(lease));
         }
         self.membership.stage = Joining::Left;
         self.asked.clear();
         self.end_watch();
     }
 
-    fn report(&mut self, event: Event) {
+    fn report(&mut self, event: NodeEvent) {
         self.outputs.push_back(Output::Report(event));
     }
 
     /// Reports a value that is no record.
     pub(super) fn bad_record(&mut self, key: &[u8], error: &crate::record::BadRecord) {
         let key = String::from_utf8_lossy(key).into_owned();
-        self.report(Event::BadRecord { key, reason: error.to_string() });
+        self.report(NodeEvent::BadRecord { key, reason: error.to_string() });
     }
 }
 
 /// Whether the store has the last batch of this epoch, or a later batch.
 fn has_batch(found: Option<&KeyValue>, (number, changed): (u64, Revision)) -> bool {
     let Some(found) = found else { return false };
-    let there = Batch::decode(&found.value).map(|batch| batch.number);
+    let there = BatchMark::decode(&found.value).map(|batch| batch.number);
     there.is_ok_and(|there| there > number || (there == number && found.modified == changed))
 }

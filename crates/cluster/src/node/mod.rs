@@ -41,7 +41,7 @@ use follow::Follow;
 use homes::Homes;
 use look_ups::LookUps;
 use membership::Membership;
-use peers::Peers;
+use peers::PeerLinks;
 use random::Random;
 use sweep::Sweep;
 
@@ -55,8 +55,9 @@ pub use chain::BATCH;
 pub use claims::{CLAIMS, PATIENCE};
 pub use follow::{SILENCE, SeenNode};
 pub use io::{
-    Claimed, EngineReply, Event, Found, Lane, Message, NodeInput, NodeSettings, Open, OpenVerdict,
-    Output, PeerKnowledge, Request, RequestId, Subject, Ticket, WatchId, Watched, Wish,
+    Claimed, EngineReply, EngineRequest, Lane, Located, NodeEvent, NodeInput, NodeSettings,
+    OpenVerdict, Output, PeerKnowledge, PeerMessage, PeerOpen, RequestId, ServerWish, Subject,
+    Ticket, WatchId, Watched,
 };
 pub use look_ups::{ASKED, CONFIRMED, LOOK_UPS, NEGATIVE, WAITERS};
 pub use membership::{LEASE, RENEWAL};
@@ -84,7 +85,7 @@ pub struct Node {
     claims: Claims,
     homes: Homes,
     look_ups: LookUps,
-    peers: Peers,
+    peers: PeerLinks,
     sweep: Sweep,
 }
 
@@ -161,7 +162,7 @@ impl Node {
             claims: Claims::default(),
             homes: Homes::default(),
             look_ups: LookUps::new(settings.cache),
-            peers: Peers::new(),
+            peers: PeerLinks::new(),
             sweep,
             settings,
         }
@@ -256,27 +257,29 @@ impl Node {
         matches!(self.membership.stage, membership::Joining::Left)
     }
 
-    fn wish(&mut self, wish: Wish) {
+    fn wish(&mut self, wish: ServerWish) {
         match wish {
-            Wish::Claim { ticket, key, client, instance, about, expected } => {
+            ServerWish::Claim { ticket, key, client, instance, about, expected } => {
                 self.claim((ticket, key), (client, instance), about, expected);
             }
-            Wish::Release { key, generation } => self.release(key, generation),
-            Wish::Find { ticket, subject } => self.find(ticket, subject),
-            Wish::Refused { subject, generation, moved } => {
+            ServerWish::Release { key, generation } => self.release(key, generation),
+            ServerWish::Find { ticket, subject } => self.find(ticket, subject),
+            ServerWish::Refused { subject, generation, moved } => {
                 self.refused_by_owner(subject, generation, moved);
             }
-            Wish::LoggedIn { client, instance, links } => self.logged_in(client, instance, links),
-            Wish::LoggedOut { client, instance } => self.logged_out(&client, instance),
-            Wish::Describe { draining, links } => {
+            ServerWish::LoggedIn { client, instance, links } => {
+                self.logged_in(client, instance, links)
+            }
+            ServerWish::LoggedOut { client, instance } => self.logged_out(&client, instance),
+            ServerWish::Describe { draining, links } => {
                 self.settings.record.draining = draining;
                 self.settings.record.links = links;
             }
-            Wish::Leave => self.leave(),
+            ServerWish::Leave => self.leave(),
         }
     }
 
-    fn request(&mut self, what: What, request: Request) {
+    fn request(&mut self, what: What, request: EngineRequest) {
         self.requests += 1;
         let id = RequestId(self.requests);
         if what != What::Nothing {

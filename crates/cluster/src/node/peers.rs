@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Node;
-use super::io::{Message, Output, PeerKnowledge, Subject};
+use super::io::{Output, PeerKnowledge, PeerMessage, Subject};
 use super::look_ups::Waiter;
 use super::membership::{LEASE, RENEWAL};
-use crate::keys::Place;
+use crate::keys::RecordPlace;
 use crate::moment::Moment;
 use crate::names::{Generation, NodeEpoch, NodeId};
 use crate::record::{At, Home};
@@ -17,7 +17,7 @@ use crate::record::{At, Home};
 pub const HEARD: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Hash)]
-pub(super) struct Peers {
+pub(super) struct PeerLinks {
     /// The nodes with a link, whether they hear the engine, and when they have said so.
     links: BTreeMap<NodeId, Option<(bool, Moment)>>,
     status_at: Moment,
@@ -26,7 +26,7 @@ pub(super) struct Peers {
     is_ready: Option<bool>,
 }
 
-impl Peers {
+impl PeerLinks {
     pub(super) const fn new() -> Self {
         let status_at = Moment(Duration::ZERO);
         Self { links: BTreeMap::new(), status_at, told: false, is_ready: None }
@@ -59,14 +59,14 @@ impl Node {
             && (self.hears_engine() || self.peers.one_may_hear(self.now))
     }
 
-    pub(super) fn send(&mut self, to: &NodeId, message: Message) {
+    pub(super) fn send(&mut self, to: &NodeId, message: PeerMessage) {
         if self.peers.links.contains_key(to) {
             self.outputs.push_back(Output::Send(to.clone(), message));
         }
     }
 
     pub(super) fn link_up(&mut self, node: NodeId) {
-        let status = Message::Status { hears_engine: self.hears_engine() };
+        let status = PeerMessage::Status { hears_engine: self.hears_engine() };
         self.peers.links.insert(node.clone(), None);
         self.send(&node, status);
     }
@@ -83,7 +83,7 @@ impl Node {
             self.peers.status_at = self.now.after(RENEWAL);
             let nodes: Vec<_> = self.peers.links.keys().cloned().collect();
             for node in nodes {
-                self.send(&node, Message::Status { hears_engine });
+                self.send(&node, PeerMessage::Status { hears_engine });
             }
         }
         let is_ready = self.is_ready();
@@ -122,33 +122,35 @@ impl Node {
         let nodes: BTreeSet<_> = self.peers.links.keys().cloned().collect();
         for node in &nodes {
             let ask_engine = Some(node) == chosen.as_ref();
-            self.send(node, Message::Ask { id, subject: subject.clone(), ask_engine });
+            self.send(node, PeerMessage::Ask { id, subject: subject.clone(), ask_engine });
         }
         nodes
     }
 
     /// A message of another node.
-    pub(super) fn message(&mut self, from: NodeId, message: Message) {
+    pub(super) fn message(&mut self, from: NodeId, message: PeerMessage) {
         match message {
-            Message::Status { hears_engine } => {
+            PeerMessage::Status { hears_engine } => {
                 if let Some(told) = self.peers.links.get_mut(&from) {
                     *told = Some((hears_engine, self.now));
                 }
             }
-            Message::Ask { id, subject, ask_engine } => match self.own_knowledge(&subject) {
+            PeerMessage::Ask { id, subject, ask_engine } => match self.own_knowledge(&subject) {
                 Some(known) => self.answer_peer(&from, id, known),
                 None if ask_engine => self.want(subject, Waiter::Peer(from, id)),
                 None => self.answer_peer(&from, id, PeerKnowledge::Unknown),
             },
-            Message::Answer { id, incarnation, known } => {
+            PeerMessage::Answer { id, incarnation, known } => {
                 let is_same = self.is_life(incarnation);
                 self.answered(&from, id, if is_same { known } else { PeerKnowledge::Unknown });
             }
-            Message::Superseded { client, incarnation, generation, record } => {
+            PeerMessage::Superseded { client, incarnation, generation, record } => {
                 match self.is_life(incarnation) {
                     false => {}
                     // The message may be late, so the record is read.
-                    true if self.is_leased() => self.look_again(&Place::At(client), generation),
+                    true if self.is_leased() => {
+                        self.look_again(&RecordPlace::At(client), generation)
+                    }
                     true => self.learn(&client, generation, record),
                 }
             }
@@ -161,7 +163,7 @@ impl Node {
 
     pub(super) fn answer_peer(&mut self, to: &NodeId, id: u64, known: PeerKnowledge) {
         let incarnation = self.membership.life.map_or(0, |life| life.number);
-        self.send(to, Message::Answer { id, incarnation, known });
+        self.send(to, PeerMessage::Answer { id, incarnation, known });
     }
 
     /// What this node has itself: a client that is logged in here, a resource that it holds.

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use super::io::{Lane, Request};
+use super::io::{EngineRequest, Lane};
 use super::{Node, What};
 use crate::engine::{Done, KeyValue, NoReply, Operation, Performed, Range, Transaction};
-use crate::keys::Place;
+use crate::keys::RecordPlace;
 use crate::moment::Moment;
 use crate::record::{At, Former, Holding, Record as _};
 
@@ -73,7 +73,7 @@ impl Node {
         let then = vec![Operation::Range(range)];
         let page = Transaction { compare, then, ..Transaction::default() };
         self.sweep.is_asked = true;
-        self.request(What::Sweep, Request::Transact(Lane::LookUps, page));
+        self.request(What::Sweep, EngineRequest::Transact(Lane::LookUps, page));
     }
 
     /// A page was read, or not.
@@ -106,18 +106,21 @@ impl Node {
     fn is_dead(&self, found: &KeyValue) -> bool {
         let value = &found.value;
         match self.keys.place(&found.key) {
-            Some(Place::At(_)) => At::decode(value)
+            Some(RecordPlace::At(_)) => At::decode(value)
                 .is_ok_and(|at| at.homes.iter().all(|home| self.is_void(&home.node, home.epoch))),
-            Some(Place::Resource(_)) => {
+            Some(RecordPlace::Resource(_)) => {
                 Holding::decode(value).is_ok_and(|it| self.is_void(&it.node, it.epoch))
             }
-            Some(Place::Former(node, _)) => {
+            Some(RecordPlace::Former(node, _)) => {
                 Former::decode(value).is_ok_and(|it| self.is_void(&node, it.epoch))
             }
             None
-            | Some(Place::Batch(_) | Place::Incarnation | Place::Node(_) | Place::Revoked(_)) => {
-                false
-            }
+            | Some(
+                RecordPlace::Batch(_)
+                | RecordPlace::Incarnation
+                | RecordPlace::Node(_)
+                | RecordPlace::Revoked(_),
+            ) => false,
         }
     }
 }
