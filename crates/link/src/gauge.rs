@@ -1,5 +1,5 @@
-//! What is known of the connection below a carrier: by the transport if it counts packets itself,
-//! otherwise by the kernel.
+//! The statistics of the connection below a carrier: those of the transport if the transport counts
+//! packets, otherwise those of the kernel.
 
 use std::fmt;
 use std::sync::Arc;
