@@ -16,3 +16,19 @@ mod random;
 mod small;
 mod store;
 mod world;
+
+use crate::record::{Described, VERSIONS};
+
+/// The record of a node with nothing special in it. `process`: the number of its process.
+fn plain_node(process: u64) -> Described {
+    Described {
+        process,
+        versions: VERSIONS,
+        peers: Vec::new(),
+        clients: Vec::new(),
+        zone: "z".into(),
+        program: "0".into(),
+        draining: false,
+        links: 0,
+    }
+}

@@ -16,7 +16,7 @@ use crate::node::{
     EngineReply, EngineRequest, Node, NodeInput, NodeSettings, Output, PeerMessage, RequestId,
     ServerWish, WatchId, Watched,
 };
-use crate::record::{At, Described, Former, Record as _, VERSIONS};
+use crate::record::{At, Former, Record as _};
 
 /// The events of a schedule in an ordinary run: 6,000 states without log-outs and 8,000 with them.
 /// `CLUSTER_EVENTS=8` is the full case: 357,000 states without log-outs.
@@ -80,16 +80,7 @@ impl Small {
     /// Two nodes that are members and have a link.
     fn new(returns: bool) -> Self {
         let node = |at: usize| {
-            let record = Described {
-                process: at as u64,
-                versions: VERSIONS,
-                peers: Vec::new(),
-                clients: Vec::new(),
-                zone: "z".into(),
-                program: "0".into(),
-                draining: false,
-                links: 0,
-            };
+            let record = super::plain_node(at as u64);
             let (cluster, seed) = ("small".into(), at as u64);
             let settings = NodeSettings { cluster, node: id(at), record, cache: 2, seed };
             Node::new(settings, Moment::default())

@@ -15,7 +15,6 @@ use crate::node::{
     EngineReply, EngineRequest, Node, NodeInput, NodeSettings, Output, PeerMessage, RequestId,
     ServerWish, Ticket, WatchId, Watched,
 };
-use crate::record::{Described, VERSIONS};
 
 /// The time after which a driver takes an answer for lost.
 const GIVEN_UP: Duration = Duration::from_secs(1);
@@ -181,16 +180,7 @@ impl ModelWorld {
     /// Starts the process of a node.
     pub(super) fn start(&mut self, at: usize) {
         let seed = self.random.bits();
-        let record = Described {
-            process: seed,
-            versions: VERSIONS,
-            peers: Vec::new(),
-            clients: Vec::new(),
-            zone: "z".into(),
-            program: "0".into(),
-            draining: false,
-            links: 0,
-        };
+        let record = super::plain_node(seed);
         let host = &mut self.hosts[at];
         host.starts += 1;
         let node = host.id.clone();
