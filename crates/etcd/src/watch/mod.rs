@@ -129,6 +129,12 @@ impl Watch {
         self.calls.member()
     }
 
+    /// Makes a watch that was not begun yet ask this member first. An index without a member is that
+    /// of the first.
+    pub fn begin_at(&mut self, member: usize) {
+        self.calls.begin_at(member);
+    }
+
     /// Begins anew at this revision.
     pub fn begin(&mut self, from: Revision) {
         self.from = from;

@@ -63,6 +63,20 @@ fn asked(script: &Script) -> Vec<u64> {
 }
 
 #[test]
+fn a_watch_begins_at_the_member_that_its_caller_wants() {
+    run(async {
+        let script = Script::new(vec![vec![watched(vec![])], vec![watched(vec![])]]);
+        let mut other = watch(&script, 5);
+        other.begin_at(1);
+        assert_eq!(other.next().await.unwrap(), open(1));
+        // There is no third member.
+        let mut first = watch(&script, 5);
+        first.begin_at(2);
+        assert_eq!(first.next().await.unwrap(), open(0));
+    });
+}
+
+#[test]
 fn a_silent_member_is_left_behind_the_last_change() {
     run(async {
         let first = watched(vec![Step::Wait(SECOND), piece(&changes(&[5, 6, 6], false))]);
