@@ -9,6 +9,7 @@
 //! | where does a record lie in the engine | [`keys`] |
 //! | what does a record say, and which values are none | [`record`] |
 //! | what does a node do, and when | [`node`] |
+//! | how does the engine behave, for tests (feature `testing`) | `testing` |
 
 pub mod engine;
 pub mod keys;
@@ -18,5 +19,7 @@ mod moment;
 pub mod names;
 pub mod node;
 pub mod record;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use moment::Moment;

@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::people::{ModelVisit, ServerSession};
-use super::store::ModelStore;
 use super::world::{ModelWorld, millis};
 use crate::Moment;
 use crate::engine::{Change, KeyValue, NoReply, Operation, Revision};
@@ -21,6 +20,7 @@ use crate::keys::{Keyspace, RecordPlace};
 use crate::names::{ClientName, Generation, Instance, Key, NodeEpoch, NodeId};
 use crate::node::{EngineReply, EngineRequest, Lane, NodeEvent};
 use crate::record::{At, Holding, Record as _};
+use crate::testing::ModelStore;
 
 /// The bound of I1 and I3: a lease and a renewal.
 pub(super) const BOUND: Duration = Duration::from_secs(13);

@@ -1,9 +1,9 @@
 //! The rules of a cluster under faults: nodes ([`Node`](crate::node::Node)) before an engine in
-//! memory, with servers, processes of clients and visitors, in virtual time.
+//! memory ([`testing`](crate::testing)), with servers, processes of clients and visitors, in virtual
+//! time.
 //!
 //! | file | content |
 //! |---|---|
-//! | `store.rs` | the engine |
 //! | `world.rs` | nodes, their network, faults |
 //! | `people.rs` | servers, processes of clients, visitors |
 //! | `check.rs` | the invariants |
@@ -14,7 +14,6 @@ mod check;
 mod people;
 mod random;
 mod small;
-mod store;
 mod world;
 
 use crate::record::{Described, VERSIONS};

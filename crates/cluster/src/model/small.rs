@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use super::store::{ModelStore, Reports};
 use crate::Moment;
 use crate::engine::{NoReply, Range, Revision};
 use crate::keys::{Keyspace, RecordPlace};
@@ -17,6 +16,7 @@ use crate::node::{
     ServerWish, WatchId, Watched,
 };
 use crate::record::{At, Former, Record as _};
+use crate::testing::{ModelStore, Reports};
 
 /// The events of a schedule in an ordinary run: 6,000 states without log-outs and 8,000 with them.
 /// `CLUSTER_EVENTS=8` is the full case: 357,000 states without log-outs.

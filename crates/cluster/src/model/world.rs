@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::check::Truth;
 use super::people::{ModelVisit, Person, ServerHold, ServerSession, Use};
-use super::store::{ModelStore, Reports};
 use crate::Moment;
 use crate::engine::{NoReply, Range, Revision};
 use crate::keys::Keyspace;
@@ -15,6 +14,7 @@ use crate::node::{
     EngineReply, EngineRequest, Node, NodeInput, NodeSettings, Output, PeerMessage, RequestId,
     ServerWish, Ticket, WatchId, Watched,
 };
+use crate::testing::{ModelStore, Reports};
 
 /// The time after which a driver takes an answer for lost.
 const GIVEN_UP: Duration = Duration::from_secs(1);

@@ -218,6 +218,8 @@ pub enum PeerKnowledge {
 pub enum NodeInput {
     /// A wish of the server.
     Wish(ServerWish),
+    /// Wishes of the server at once: what they write goes into one batch, as far as it fits.
+    Wishes(Vec<ServerWish>),
     /// The engine has answered a request, or the request has failed. Each request but a
     /// [`EngineRequest::Revoke`] is answered once, after 1 s at the latest.
     Answer(RequestId, Result<EngineReply, NoReply>),

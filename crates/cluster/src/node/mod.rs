@@ -173,6 +173,7 @@ impl Node {
         self.now = self.now.max(now);
         match input {
             NodeInput::Wish(wish) => self.wish(wish),
+            NodeInput::Wishes(wishes) => wishes.into_iter().for_each(|wish| self.wish(wish)),
             NodeInput::Answer(id, answer) => self.answer_of_engine(id, answer),
             NodeInput::Watched(id, what) => self.watched(id, what),
             NodeInput::LinkUp(node) => self.link_up(node),

@@ -1,5 +1,7 @@
-//! The engine in memory: revisions, leases, watches, as etcd 3.4 has them. It refuses by a panic
-//! what etcd would refuse as a malformed request.
+//! The engine in memory, for tests: revisions, leases, watches, as etcd 3.4 has them. It refuses by
+//! a panic what etcd would refuse as a malformed request.
+
+#![allow(clippy::unwrap_used, reason = "the module is for tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,33 +16,49 @@ use crate::node::LEASE;
 
 /// A change and its revision.
 #[derive(Clone, Debug, Hash)]
-pub(super) struct StoreEvent {
-    pub(super) at: Revision,
-    pub(super) change: Change,
+pub struct StoreEvent {
+    /// The revision.
+    pub at: Revision,
+    /// The change.
+    pub change: Change,
     /// The record before the change.
-    pub(super) former: Option<KeyValue>,
+    pub former: Option<KeyValue>,
 }
 
 /// What a watch has to report.
 #[derive(Clone, Debug)]
-pub(super) enum Reports {
+pub enum Reports {
+    /// Changes, and the revision from which on the next report begins.
     Changes(Vec<Change>, Revision),
+    /// The store has forgotten changes that the watch would have to report.
     Compacted,
 }
 
+/// The store.
 #[derive(Clone, Debug, Hash)]
-pub(super) struct ModelStore {
-    pub(super) revision: Revision,
-    pub(super) keys: BTreeMap<Bytes, KeyValue>,
-    pub(super) history: Vec<StoreEvent>,
+pub struct ModelStore {
+    /// The number of the last change.
+    pub revision: Revision,
+    /// The present records.
+    pub keys: BTreeMap<Bytes, KeyValue>,
+    /// All changes since the last compaction, in their order.
+    pub history: Vec<StoreEvent>,
     compacted: Revision,
     /// The end of each lease.
     leases: BTreeMap<Lease, Moment>,
     granted: u64,
 }
 
+impl Default for ModelStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl ModelStore {
-    pub(super) const fn new() -> Self {
+    /// An empty store.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             revision: Revision(1),
             keys: BTreeMap::new(),
@@ -51,19 +69,22 @@ impl ModelStore {
         }
     }
 
-    pub(super) fn grant(&mut self, now: Moment) -> Lease {
+    /// A new lease.
+    pub fn grant(&mut self, now: Moment) -> Lease {
         self.granted += 1;
         let lease = Lease(self.granted);
         self.leases.insert(lease, now.after(LEASE));
         lease
     }
 
-    pub(super) fn keep_alive(&mut self, now: Moment, lease: Lease) -> bool {
+    /// Renews a lease; `false` if it has ended.
+    pub fn keep_alive(&mut self, now: Moment, lease: Lease) -> bool {
         self.expire(now);
         self.leases.get_mut(&lease).map(|until| *until = now.after(LEASE)).is_some()
     }
 
-    pub(super) fn revoke(&mut self, lease: Lease) {
+    /// Ends a lease, and deletes its keys.
+    pub fn revoke(&mut self, lease: Lease) {
         if self.leases.remove(&lease).is_none() {
             return;
         }
@@ -76,24 +97,31 @@ impl ModelStore {
     }
 
     /// Ends the leases whose time is up.
-    pub(super) fn expire(&mut self, now: Moment) {
+    pub fn expire(&mut self, now: Moment) {
         let over = self.leases.iter().filter(|(_, until)| **until <= now);
         let over: Vec<_> = over.map(|(lease, _)| *lease).collect();
         over.into_iter().for_each(|lease| self.revoke(lease));
     }
 
     /// A new leader gives each lease its full time again.
-    pub(super) fn promote(&mut self, now: Moment) {
+    pub fn promote(&mut self, now: Moment) {
         self.leases.values_mut().for_each(|until| *until = now.after(LEASE));
     }
 
-    pub(super) fn compact(&mut self) {
+    /// Forgets all changes up to now.
+    pub fn compact(&mut self) {
         self.compacted = self.revision;
         self.history.clear();
     }
 
     /// A transaction. A write with a lease that has ended fails as a whole.
-    pub(super) fn transact(&mut self, it: &Transaction) -> Result<Done, NoReply> {
+    ///
+    /// # Errors
+    /// [`NoReply::Refused`]: a lease has ended.
+    ///
+    /// # Panics
+    /// etcd would call the transaction malformed.
+    pub fn transact(&mut self, it: &Transaction) -> Result<Done, NoReply> {
         check(it, OPERATIONS);
         check_keys(&it.then);
         check_keys(&it.otherwise);
@@ -174,7 +202,9 @@ impl ModelStore {
         (held, answers, wrote)
     }
 
-    pub(super) fn range(&self, range: &Range) -> Performed {
+    /// The keys of a range.
+    #[must_use]
+    pub fn range(&self, range: &Range) -> Performed {
         let limit = if range.limit == 0 { usize::MAX } else { range.limit as usize };
         let from = self.keys.range(range.from.clone()..).map(|(_, found)| found);
         let inside = |found: &&KeyValue| match &range.to {
@@ -203,7 +233,8 @@ impl ModelStore {
     }
 
     /// The changes of `range` from a revision on, and the next revision.
-    pub(super) fn since(&self, range: &Range, from: Revision) -> Reports {
+    #[must_use]
+    pub fn since(&self, range: &Range, from: Revision) -> Reports {
         if from <= self.compacted {
             return Reports::Compacted;
         }

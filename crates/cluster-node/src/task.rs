@@ -1,0 +1,85 @@
+//! The future of a node: its driver, the lanes to the engine and the watch, until the node leaves.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::node::NodeSettings;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use crate::driver::{Driver, FromEngine, Outlets};
+use crate::engine::{Engine, EngineCaller as _};
+use crate::events::{EVENTS, EventSender, ServerEvents};
+use crate::follower::{REPORTS, follow};
+use crate::handle::{Cluster, NodeEnds};
+use crate::lanes::{Lanes, lane};
+use crate::peers::PeerMail;
+use crate::views::ViewSenders;
+
+/// The most time that a node takes to leave. It ends its lease, which makes its records void at
+/// once; without an answer of the engine the lease ends by itself.
+pub const LEAVING: Duration = Duration::from_secs(2);
+
+/// The most answers that wait for the node, which waits for nobody.
+const ANSWERS: usize = 16;
+
+/// Makes a node that joins the cluster: the handle for the server, what the server has to do, and
+/// the future that is the node. The future has to run inside a Tokio runtime with timers; it ends
+/// when the node has left, which is asked for by [`Cluster::leave`] or by the end of all handles.
+pub fn join<E: Engine, M: PeerMail>(
+    settings: NodeSettings,
+    engine: E,
+    mail: M,
+) -> (Cluster, ServerEvents, impl Future<Output = ()> + Send + 'static) {
+    let (events, received) = EventSender::new(EVENTS);
+    let (senders, views) = ViewSenders::new();
+    let (end, ended) = watch::channel(());
+    let (cluster, ends) = Cluster::new(views, ended);
+    let node = async move {
+        run(settings, engine, ends, (mail, events, senders)).await;
+        // Whoever waits for the end of the node goes on.
+        drop(end);
+    };
+    (cluster, received, node)
+}
+
+async fn run<E: Engine, M: PeerMail>(
+    settings: NodeSettings,
+    engine: E,
+    ends: NodeEnds,
+    (mail, events, views): (M, EventSender, ViewSenders),
+) {
+    let node = settings.node.clone();
+    let mailbox = Arc::clone(&ends.mailbox);
+    let (lanes, [renewals, claims, look_ups]) = Lanes::new();
+    let (answers, answered) = mpsc::channel(ANSWERS);
+    let (reports, reported) = mpsc::channel(REPORTS);
+    let (watch, wanted) = watch::channel(None);
+    let out = Outlets { mail, lanes, watch, events, views };
+    let driver = Driver::new(settings, out, Arc::clone(&mailbox));
+    let lease = tokio::select! {
+        lease = driver.serve(ends, FromEngine { answers: answered, reports: reported }) => lease,
+        () = lane(engine.caller(), renewals, answers.clone()) => None,
+        () = lane(engine.caller(), claims, answers.clone()) => None,
+        () = lane(engine.caller(), look_ups, answers.clone()) => None,
+        () = follow(engine.follower(), wanted, reports) => None,
+    };
+    mailbox.end();
+    let Some(lease) = lease else {
+        info!(%node, "this node has ended; it was no member of the cluster");
+        return;
+    };
+    match timeout(LEAVING, engine.caller().revoke(lease)).await {
+        Ok(Ok(())) => info!(%node, "this node has left the cluster"),
+        Ok(Err(error)) => {
+            warn!(%node, %error, "this node has ended; its records are void when its lease ends");
+        }
+        Err(_) => warn!(
+            %node,
+            "this node has ended; the engine does not answer, so its records are void when its \
+             lease ends"
+        ),
+    }
+}

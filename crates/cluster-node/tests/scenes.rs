@@ -1,0 +1,107 @@
+//! What holds on each engine: the scenes run in memory in virtual time, and on a real etcd.
+
+use std::time::Duration;
+
+use cluster::names::{Generation, Instance};
+use cluster::node::{Located, OpenVerdict, PeerOpen, Subject};
+use cluster_node::ServerEvent;
+use tokio::time::{Instant, sleep};
+
+use crate::ground::{TestNode, client_name, eventually, held, is_taken_by, key};
+
+/// The time for what takes some round trips to the engine, on a busy machine.
+pub(crate) const QUICK: Duration = Duration::from_secs(20);
+
+/// The time after which a lease of 10 s has ended for sure, on a busy machine.
+pub(crate) const LEASED: Duration = Duration::from_secs(40);
+
+fn client(name: &str) -> Subject {
+    Subject::Client(client_name(name))
+}
+
+/// Of two nodes one gets a resource, and the other after the release.
+pub(crate) async fn claims_are_exclusive(one: &TestNode, two: &TestNode) {
+    let (first, second) = tokio::join!(one.claim(1, "a", 1), two.claim(1, "b", 2));
+    let (winner, loser, first) = if is_taken_by(&second, one) {
+        (one, two, held(first))
+    } else {
+        assert!(is_taken_by(&first, two), "{first:?} {second:?}");
+        (two, one, held(second))
+    };
+    assert!(is_taken_by(&loser.claim(1, "c", 3).await, winner));
+    // A node frees nothing that it does not hold.
+    loser.cluster.release([(key(1), first)]);
+    assert!(is_taken_by(&loser.claim(1, "c", 3).await, winner));
+    winner.cluster.release([(key(1), first)]);
+    loser.insist(1, QUICK).await;
+}
+
+/// A release that comes after a newer claim frees nothing.
+pub(crate) async fn an_old_release_frees_nothing(one: &TestNode, two: &TestNode) {
+    let first = held(one.claim(2, "a", 1).await);
+    one.cluster.release([(key(2), first)]);
+    // A release comes before each claim that is made after it.
+    let second = held(one.claim(2, "a", 1).await);
+    assert!(second > first);
+    one.cluster.release([(key(2), first)]);
+    assert!(is_taken_by(&two.claim(2, "b", 2).await, one));
+    sleep(Duration::from_millis(500)).await;
+    assert!(is_taken_by(&two.claim(2, "b", 2).await, one));
+}
+
+/// The number of the record by which a node finds this process.
+async fn found_at(node: &TestNode, instance: Instance) -> Option<Generation> {
+    let found = node.cluster.find(client("twice")).await;
+    let Located::There { generation, record, .. } = found else { return None };
+    (record.instance == instance).then_some(generation)
+}
+
+/// Two processes of a client log in at two nodes: the later one is in charge, and the other is
+/// kicked once.
+pub(crate) async fn two_processes_settle(one: &mut TestNode, two: &mut TestNode) {
+    let name = client_name("twice");
+    one.cluster.logged_in(name.clone(), Instance(1), 1);
+    let generation = eventually(QUICK, async || found_at(two, Instance(1)).await).await;
+    let open = PeerOpen { client: name.clone(), instance: Instance(1), generation };
+    assert_eq!(one.cluster.judge(open.clone()).await, OpenVerdict::Serve);
+
+    two.cluster.logged_in(name.clone(), Instance(2), 1);
+    let kick = ServerEvent::Kick { client: name.clone(), instance: Instance(1) };
+    assert_eq!(one.event(QUICK).await, Some(kick));
+    one.cluster.logged_out(name.clone(), Instance(1));
+    let moved = one.cluster.judge(open).await;
+    assert!(
+        matches!(&moved, OpenVerdict::Moved(newer, at)
+            if *newer > generation && at.instance == Instance(2)),
+        "{moved:?}"
+    );
+    eventually(QUICK, async || found_at(one, Instance(2)).await).await;
+    // Nobody else yields, also when the former process tries again.
+    one.cluster.logged_in(name.clone(), Instance(1), 1);
+    let kick = ServerEvent::Kick { client: name.clone(), instance: Instance(1) };
+    assert_eq!(one.event(QUICK).await, Some(kick));
+    one.cluster.logged_out(name.clone(), Instance(1));
+    assert_eq!(two.event(Duration::from_secs(4)).await, None);
+    assert_eq!(two.cluster.find(client("twice")).await, Located::Here(Instance(2)));
+    two.cluster.logged_out(name, Instance(2));
+}
+
+/// A node that leaves has ended within 2 s, and what it held is free at once.
+pub(crate) async fn a_node_that_leaves_frees_at_once(one: TestNode, two: &TestNode) {
+    held(one.claim(3, "a", 1).await);
+    assert!(is_taken_by(&two.claim(3, "b", 2).await, &one));
+    let start = Instant::now();
+    one.cluster.leave().await;
+    one.task.await.unwrap();
+    two.insist(3, Duration::from_secs(5)).await;
+    assert!(start.elapsed() < Duration::from_secs(7), "{:?}", start.elapsed());
+    assert_eq!(one.cluster.find(client("x")).await, Located::Away);
+}
+
+/// The claims of a node that dies are free after its lease.
+pub(crate) async fn claims_of_a_dead_node_are_free_after_its_lease(one: TestNode, two: &TestNode) {
+    held(one.claim(4, "a", 1).await);
+    one.task.abort();
+    assert!(is_taken_by(&two.claim(4, "b", 2).await, &one));
+    two.insist(4, LEASED).await;
+}
