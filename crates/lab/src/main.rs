@@ -5,6 +5,7 @@
 mod api;
 mod bench;
 mod chaos;
+mod cluster_sim;
 mod netem;
 mod peers;
 mod plot;
@@ -28,6 +29,11 @@ cargo xtask bench [--rounds N] [--seconds S] [--only CASE,â€¦] [--systems NAME,â
   former-quic
 
 cargo xtask chaos [--minutes N] [--seed S]   faults under real traffic; 2 minutes, any seed
+
+cargo xtask cluster-sim [--clients N] [--nodes N] [--visitors N] [--seed S] [--check]
+  a million clients on 100 nodes of one logical server, in virtual time, before a model of the
+  engine; 1,000 visitors in a second, seed 1. Table, JSON and plots are in target/cluster-sim/.
+  --check: fails where a bound is missed
 
 cargo xtask soak [--minutes N] [--transport NAME]   churn, and whether memory, descriptors and tasks
   stay flat; 20 minutes, tls. Plots are in target/soak/
@@ -56,6 +62,7 @@ fn main() -> ExitCode {
         Some("api") => api::main(args),
         Some("bench") => bench::main(args),
         Some("chaos") => chaos::main(args),
+        Some("cluster-sim") => cluster_sim::main(args),
         Some("netem") => netem::main(args),
         Some("peers") => peers::main(args),
         Some("profile") => profile::main(args),

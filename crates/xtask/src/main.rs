@@ -30,12 +30,13 @@ cargo xtask docs                 writes the parts of documents that are made fro
 
 cargo xtask dist                 packages of a release; `cargo xtask dist --help` says more
 
-cargo xtask bench | netem | chaos | soak | profile | peers | systems | api
+cargo xtask bench | netem | chaos | cluster-sim | soak | profile | peers | systems | api
                                  measurements and load; `cargo xtask COMMAND --help` says more
 ";
 
 /// The commands of `lab`.
-const LAB: &[&str] = &["api", "bench", "chaos", "netem", "peers", "profile", "soak", "systems"];
+const LAB: &[&str] =
+    &["api", "bench", "chaos", "cluster-sim", "netem", "peers", "profile", "soak", "systems"];
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);

@@ -123,7 +123,7 @@ fn outside(wish: &Wish, words: &[String]) -> Result<ExitCode> {
 
 /// This program, built with optimisation: without it, a wire that carries 100,000 packets per
 /// second is late, and 1.3 Gbit/s is its limit.
-fn optimized(site: &Site) -> Result<PathBuf> {
+pub(crate) fn optimized(site: &Site) -> Result<PathBuf> {
     let args = ["build", "--quiet", "--profile", "e2e", "--package", "lab"];
     let status =
         cargo(&site.root, &args).stdin(Stdio::null()).status().context("starting cargo")?;
