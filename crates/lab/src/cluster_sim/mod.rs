@@ -10,7 +10,7 @@
 //! | `machine`, `clients` | the nodes with their drivers, and the clients as small records |
 //! | `world` | the requests and messages of the nodes |
 //! | `people` | clients log in, lose their node, move and restart |
-//! | `visits` | visitors, and who serves them |
+//! | `visitor`, `visits` | visitors, and who serves them |
 //! | `scenarios` | what happens to the cluster |
 //! | `tally`, `report` | what is counted, and how it is shown |
 
@@ -24,6 +24,7 @@ mod report;
 mod scenarios;
 mod store;
 mod tally;
+mod visitor;
 mod visits;
 mod world;
 

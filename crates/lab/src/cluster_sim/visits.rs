@@ -8,6 +8,7 @@ use cluster::record::At;
 use super::clients::{self, SimClient};
 use super::events::{Process, SimEvent};
 use super::machine;
+use super::visitor::SimVisit;
 use super::world::SimWorld;
 
 /// The pause until a visitor that finds nobody tries again, and the most tries: 5 s.
@@ -19,17 +20,6 @@ const REFUSALS: u8 = 3;
 
 /// The age up to which a former process may be served: a lease and a renewal, in milliseconds.
 const BOUND: u32 = 13_000;
-
-/// A visitor.
-#[derive(Clone, Debug)]
-pub(super) struct SimVisit {
-    client: u32,
-    ingress: Process,
-    came: u64,
-    tries: u8,
-    refusals: u8,
-    open: Option<(Process, PeerOpen)>,
-}
 
 impl SimWorld {
     /// A visitor comes to a node. One half of the visitors want one of the first 1 % of the

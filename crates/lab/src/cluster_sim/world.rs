@@ -21,7 +21,7 @@ use super::machine::{self, SimMachine};
 use super::prices::{COMMIT, CONFIRM, ENDED, GIVEN_UP, LEASED, MEMBERS, TOLD, price, writes};
 use super::store::SimStore;
 use super::tally::{SimSecond, SimTally};
-use super::visits::SimVisit;
+use super::visitor::SimVisit;
 
 /// The answers of look-ups that a node keeps.
 const CACHE: usize = 20_000;
