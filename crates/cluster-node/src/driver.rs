@@ -52,7 +52,7 @@ pub(crate) struct Outlets<M> {
 
 /// A node and all that is around it.
 #[derive(Debug)]
-pub(crate) struct Driver<M> {
+pub(crate) struct NodeDriver<M> {
     node: Node,
     clock: NodeClock,
     out: Outlets<M>,
@@ -68,7 +68,7 @@ pub(crate) struct Driver<M> {
     lease: Option<Lease>,
 }
 
-impl<M: PeerMail> Driver<M> {
+impl<M: PeerMail> NodeDriver<M> {
     /// A node that joins.
     pub(crate) fn new(settings: NodeSettings, out: Outlets<M>, mailbox: Arc<Mailbox>) -> Self {
         let clock = NodeClock::start();
@@ -329,7 +329,7 @@ mod tests {
         let (_answers, answers) = mpsc::channel(1);
         let (_reports, reports) = mpsc::channel(1);
         let out = Outlets { mail: NoMail, lanes, watch, events, views };
-        let mut driver = Driver::new(settings(), out, Arc::clone(&ends.mailbox));
+        let mut driver = NodeDriver::new(settings(), out, Arc::clone(&ends.mailbox));
         let client = ClientName::new("c").unwrap();
         for instance in [1, 2] {
             assert!(!driver.is_stuck);

@@ -1,5 +1,5 @@
-//! Requests to the engine: three lanes, so that renewals wait behind no claims, and claims behind no
-//! look-ups. A lane carries out its requests in order, over connections of its own.
+//! Requests to the engine: three lanes, so that renewals wait behind no claims, and claims behind
+//! no look-ups. A lane carries out its requests in order, over connections of its own.
 //!
 //! The rules of the cluster want an answer to each request after 1 s at the latest, however many
 //! members the client of the engine asks meanwhile. So a lane has a dead-line of its own, which
@@ -19,8 +19,8 @@ use crate::engine::{EngineCaller, Unanswered};
 /// The most time from a request of the node to its answer.
 pub const ANSWER: Duration = Duration::from_secs(1);
 
-/// The most requests that wait in a lane. A node has at most three requests of a lane under way, and
-/// as many that it has given up with a former epoch.
+/// The most requests that wait in a lane. A node has at most three requests of a lane under way,
+/// and as many that it has given up with a former epoch.
 const WAITING: usize = 16;
 
 /// A request on its way.

@@ -1,8 +1,8 @@
 //! A node of a cluster as a task: it drives [`cluster::node::Node`] over a client of the engine
-//! ([`Engine`], which [`etcd::Etcd`] is) and over the links to other nodes ([`PeerMail`], which node
-//! links bring). The crate opens no socket and starts no task: [`join`] returns the future of the
-//! node, and the caller spawns it on a runtime of its choice. A dropped future ends everything at
-//! once, and the records of the node are void when its lease ends (10 s).
+//! ([`Engine`], which [`etcd::Etcd`] is) and over the links to other nodes ([`PeerMail`], which
+//! node links bring). The crate opens no socket and starts no task: [`join`] returns the future of
+//! the node, and the caller spawns it on a runtime of its choice. A dropped future ends everything
+//! at once, and the records of the node are void when its lease ends (10 s).
 //!
 //! ```text
 //!             claim, find, judge                  one future
@@ -17,11 +17,11 @@
 //!                                     └──► PeerMail ──► other nodes
 //! ```
 //!
-//! **What waits for what.** The node waits for nobody: a request to the engine has 1 s, a message to
-//! another node may get lost, and an event for the server that has no room ends the node. Only those
-//! that ask ([`Cluster::claim`], [`Cluster::find`], [`Cluster::judge`]) wait. What the server merely
-//! tells ([`Cluster::release`], [`Cluster::logged_in`] and others) is kept until the node takes it,
-//! and never waits.
+//! **What waits for what.** The node waits for nobody: a request to the engine has 1 s, a message
+//! to another node may get lost, and an event for the server that has no room ends the node. Only
+//! those that ask ([`Cluster::claim`], [`Cluster::find`], [`Cluster::judge`]) wait. What the server
+//! merely tells ([`Cluster::release`], [`Cluster::logged_in`] and others) is kept until the node
+//! takes it, and never waits.
 //!
 //! **Nothing is lost with a future.** A claim whose future was dropped is released when its answer
 //! comes, also when the answer had been given and was not read.

@@ -24,15 +24,15 @@ use tokio::sync::Notify;
 /// The most refused OPENs.
 const REFUSALS: usize = 1_024;
 
-/// The most messages of all other nodes. 100 nodes say something each 3 s, and ask for clients while
-/// the engine is away.
+/// The most messages of all other nodes. 100 nodes say something each 3 s, and ask for clients
+/// while the engine is away.
 const MESSAGES: usize = 8_192;
 
 /// The most messages of one node.
 const FROM_ONE: usize = 1_024;
 
 /// A refused OPEN: whose place was found, by which number, and the newer record of a client.
-pub(crate) type Refusal = (Subject, Generation, Option<(Generation, At)>);
+pub(crate) type RefusedOpen = (Subject, Generation, Option<(Generation, At)>);
 
 /// What waits for the node.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub(crate) struct Mail {
     releases: BTreeSet<(Key, Generation)>,
     processes: BTreeMap<ClientName, Vec<ProcessNews>>,
     described: Option<(bool, u32)>,
-    refusals: Vec<Refusal>,
+    refusals: Vec<RefusedOpen>,
     links: BTreeMap<NodeId, Vec<LinkNews>>,
     messages: Vec<(NodeId, PeerMessage)>,
     /// The number of messages of each node.
@@ -100,7 +100,7 @@ impl Mailbox {
         self.tell(|mail| mail.described = Some((draining, links)));
     }
 
-    pub(crate) fn refused(&self, refusal: Refusal) {
+    pub(crate) fn refused(&self, refusal: RefusedOpen) {
         self.tell(|mail| {
             if mail.refusals.len() < REFUSALS {
                 mail.refusals.push(refusal);

@@ -62,8 +62,8 @@ impl EngineCaller for EtcdCaller {
 }
 
 /// A watch, from member to member. An error before a member has let the watch in ends nothing: the
-/// next member is asked. After that each error ends the watch, because the rules of the cluster read
-/// the tables anew rather than go on behind the last change.
+/// next member is asked. After that each error ends the watch, because the rules of the cluster
+/// read the tables anew rather than go on behind the last change.
 #[derive(Debug)]
 pub struct EtcdFollower {
     etcd: Etcd,

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::driver::{Driver, FromEngine, Outlets};
+use crate::driver::{FromEngine, NodeDriver, Outlets};
 use crate::engine::{Engine, EngineCaller as _};
 use crate::events::{EVENTS, EventSender, ServerEvents};
 use crate::follower::{REPORTS, follow};
@@ -58,7 +58,7 @@ async fn run<E: Engine, M: PeerMail>(
     let (reports, reported) = mpsc::channel(REPORTS);
     let (watch, wanted) = watch::channel(None);
     let out = Outlets { mail, lanes, watch, events, views };
-    let driver = Driver::new(settings, out, Arc::clone(&mailbox));
+    let driver = NodeDriver::new(settings, out, Arc::clone(&mailbox));
     let lease = tokio::select! {
         lease = driver.serve(ends, FromEngine { answers: answered, reports: reported }) => lease,
         () = lane(engine.caller(), renewals, answers.clone()) => None,

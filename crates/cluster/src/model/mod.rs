@@ -1,6 +1,6 @@
 //! The rules of a cluster under faults: nodes ([`Node`](crate::node::Node)) before an engine in
-//! memory ([`testing`](crate::testing)), with servers, processes of clients and visitors, in virtual
-//! time.
+//! memory ([`testing`](crate::testing)), with servers, processes of clients and visitors, in
+//! virtual time.
 //!
 //! | file | content |
 //! |---|---|

@@ -129,8 +129,8 @@ impl Watch {
         self.calls.member()
     }
 
-    /// Makes a watch that was not begun yet ask this member first. An index without a member is that
-    /// of the first.
+    /// Makes a watch that was not begun yet ask this member first. An index without a member is
+    /// that of the first.
     pub fn begin_at(&mut self, member: usize) {
         self.calls.begin_at(member);
     }
