@@ -12,22 +12,24 @@
 //! that wrote `batch/` was written by this batch. So the question and the repetition are one
 //! request, and nothing that was released meanwhile comes back.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::claims::Pending;
-use super::io::{EngineRequest, Lane};
-use super::membership::is;
-use super::{Node, What};
+use super::desk::{Desk, What};
+use super::io::Lane;
+use super::news::News;
+use super::standing::NodeStanding;
+use super::writes::{Job, Write, WriteOutcome};
 use crate::engine::{
-    Compare, Condition, Done, KeyValue, NoReply, Operation, Performed, Range, Revision, Transaction,
+    Compare, Condition, Done, KeyValue, Lease, NoReply, Operation, Performed, Range, Revision,
+    Transaction,
 };
 use crate::keys::RecordPlace;
 use crate::moment::Moment;
-use crate::names::{ClientName, Generation, Key, NodeId};
-use crate::record::{At, BatchMark, Former, HOMES, Record as _};
+use crate::names::NodeId;
+use crate::record::{BatchMark, Former, HOMES, Record as _};
 
 /// The most writes of a batch. The engine allows 128 operations, three of which ask why a batch was
 /// refused, and a write that replaces the records of all homes of a client has 1 + [`HOMES`].
@@ -37,43 +39,6 @@ const _: () = assert!(BATCH + 3 + 1 + HOMES <= crate::engine::OPERATIONS);
 
 /// The time until a batch that was refused is sent again.
 const AGAIN: Duration = Duration::from_millis(250);
-
-/// Something to write.
-#[derive(Clone, Debug, Hash)]
-pub(super) enum Job {
-    /// A resource that the server wishes.
-    Claim(Pending),
-    /// A resource that the node holds, in the present epoch.
-    Keep(Key),
-    /// A resource that the node does not hold any more.
-    Release(Key, Generation),
-    /// The homes of a client of this node.
-    Home(ClientName),
-    /// A record that nobody needs, if this was its last change.
-    Delete(Bytes, Revision),
-}
-
-/// One write.
-#[derive(Clone, Debug, Hash)]
-pub(super) struct Write {
-    pub(super) place: Option<RecordPlace>,
-    pub(super) key: Bytes,
-    pub(super) is: Condition,
-    /// The new value; `None` deletes the record.
-    pub(super) value: Option<Bytes>,
-    /// The living nodes whose record is replaced.
-    pub(super) notes: Vec<(NodeId, Former)>,
-    /// The homes of a client in the new value.
-    pub(super) at: Option<At>,
-}
-
-/// What has become of a write.
-pub(super) enum WriteOutcome {
-    /// Written by the change of this number.
-    Written(Revision),
-    /// The condition did not hold: the record that there is instead.
-    Refused(Option<KeyValue>),
-}
 
 #[derive(Clone, Debug, Hash)]
 struct Sent {
@@ -85,7 +50,6 @@ struct Sent {
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Chain {
-    queue: VecDeque<Job>,
     sent: Option<Sent>,
     /// The number of the last batch of the epoch, and the change that wrote it.
     number: u64,
@@ -95,13 +59,7 @@ pub(super) struct Chain {
 
 impl Chain {
     pub(super) const fn new() -> Self {
-        Self {
-            queue: VecDeque::new(),
-            sent: None,
-            number: 0,
-            changed: Revision(0),
-            again_at: Moment(Duration::ZERO),
-        }
+        Self { sent: None, number: 0, changed: Revision(0), again_at: Moment(Duration::ZERO) }
     }
 
     /// A new epoch begins.
@@ -115,158 +73,105 @@ impl Chain {
         (self.number, self.changed)
     }
 
-    pub(super) fn push(&mut self, job: Job) {
-        self.queue.push_back(job);
-    }
-
-    pub(super) fn push_again(&mut self, job: Job) {
-        self.queue.push_front(job);
-    }
-
-    pub(super) fn delete(&mut self, key: Bytes, modified: Revision) {
-        self.push(Job::Delete(key, modified));
-    }
-
     /// The number of writes that wait.
-    pub(super) fn backlog(&self) -> usize {
-        self.queue.len() + self.sent.as_ref().map_or(0, |sent| sent.jobs.len())
+    pub(super) fn backlog(&self, desk: &Desk) -> usize {
+        desk.jobs.len() + self.sent.as_ref().map_or(0, |sent| sent.jobs.len())
     }
 
-    pub(super) fn deadline(&self) -> Option<Moment> {
-        let waits = self.sent.as_ref().map_or(!self.queue.is_empty(), |sent| !sent.is_asked);
+    pub(super) fn deadline(&self, desk: &Desk) -> Option<Moment> {
+        let waits = self.sent.as_ref().map_or(!desk.jobs.is_empty(), |sent| !sent.is_asked);
         waits.then_some(self.again_at)
     }
-}
 
-impl Write {
-    fn transaction(&self, node_key: impl Fn(&NodeId, &RecordPlace) -> Bytes) -> Transaction {
-        let key = self.key.clone();
-        let mut then = vec![match &self.value {
-            Some(value) => Operation::Put { key, value: value.clone(), lease: None },
-            None => Operation::Delete { key },
-        }];
-        if let Some(place) = &self.place {
-            let note = |(node, former): &(NodeId, Former)| Operation::Put {
-                key: node_key(node, place),
-                value: former.encode(),
-                lease: None,
-            };
-            then.extend(self.notes.iter().map(note));
+    /// Sends the next batch, or the last batch again. `plan` says what a job has to write now;
+    /// `None` if there is nothing to do any more. Returns jobs that were planned and do not fit
+    /// into the batch.
+    pub(super) fn turn(
+        &mut self,
+        desk: &mut Desk,
+        standing: &NodeStanding<'_>,
+        lease: Option<Lease>,
+        plan: impl FnMut(&mut Desk, &Job) -> Option<Write>,
+    ) -> Vec<Job> {
+        if self.again_at > desk.now || !standing.is_leased {
+            return Vec::new();
         }
-        let compare = vec![is(self.key.clone(), self.is)];
-        let otherwise = vec![Operation::Range(Range::of(self.key.clone()))];
-        Transaction { compare, then, otherwise }
-    }
-}
-
-impl Node {
-    /// Sends the next batch, or the last batch again.
-    pub(super) fn turn_chain(&mut self) {
-        if self.chain.again_at > self.now || !self.is_leased() {
-            return;
+        let later =
+            if self.sent.is_none() { self.fill(desk, standing, lease, plan) } else { Vec::new() };
+        if let Some(sent) = self.sent.as_mut().filter(|sent| !sent.is_asked) {
+            sent.is_asked = true;
+            desk.transact(What::Batch, Lane::Claims, sent.transaction.clone());
         }
-        if self.chain.sent.is_none() {
-            self.fill_batch();
-        }
-        let Some(sent) = self.chain.sent.as_mut().filter(|sent| !sent.is_asked) else { return };
-        sent.is_asked = true;
-        let transaction = sent.transaction.clone();
-        self.request(What::Batch, EngineRequest::Transact(Lane::Claims, transaction));
+        later
     }
 
-    fn fill_batch(&mut self) {
-        let Some(mut compare) = self.same_epoch() else { return };
+    fn fill(
+        &mut self,
+        desk: &mut Desk,
+        standing: &NodeStanding<'_>,
+        lease: Option<Lease>,
+        mut plan: impl FnMut(&mut Desk, &Job) -> Option<Write>,
+    ) -> Vec<Job> {
+        let Some(mut compare) = standing.same_epoch(desk) else { return Vec::new() };
         let mut jobs = Vec::new();
         let mut later = Vec::new();
         let mut written = BTreeSet::new();
         let mut inner = Vec::new();
         // Writes that do not fit beside others wait for the next batch, in their order.
         while jobs.len() < BATCH && later.len() < BATCH {
-            let Some(job) = self.chain.queue.pop_front() else { break };
-            let Some(write) = self.plan(&job) else { continue };
-            let transaction = write.transaction(|node, place| {
+            let Some(job) = desk.jobs.pop_front() else { break };
+            let Some(write) = plan(desk, &job) else { continue };
+            let transaction = transaction(&write, |node, place| {
                 let place = Box::new(place.clone());
-                self.keys.of(&RecordPlace::Former(node.clone(), place))
+                desk.keys.of(&RecordPlace::Former(node.clone(), place))
             });
             let keys = written_keys(&transaction);
             // The engine refuses a transaction that writes a key twice.
             if keys.iter().any(|key| written.contains(key)) {
-                later.push(self.not_planned(job));
+                later.push(job);
                 continue;
             }
             written.extend(keys);
             inner.push(transaction);
             jobs.push((job, write));
         }
-        for job in later.into_iter().rev() {
-            self.chain.push_again(job);
-        }
         if jobs.is_empty() {
-            return;
+            return later;
         }
-        let key = self.keys.of(&RecordPlace::Batch(self.settings.node.clone()));
-        compare.push(Compare { key: key.clone(), is: Condition::ModifiedAt(self.chain.changed) });
-        let value = BatchMark { number: self.chain.number + 1 }.encode();
-        let lease = self.membership.member().map(|member| member.lease);
+        let key = desk.batch_key();
+        compare.push(Compare { key: key.clone(), is: Condition::ModifiedAt(self.changed) });
+        let value = BatchMark { number: self.number + 1 }.encode();
         let mut then = vec![Operation::Put { key: key.clone(), value, lease }];
         then.extend(inner.into_iter().map(Operation::Inner));
-        let mut otherwise = Vec::from(self.why_not());
+        let mut otherwise = Vec::from(desk.why_not());
         let keys = [key].into_iter().chain(jobs.iter().map(|(_, write)| write.key.clone()));
         otherwise.extend(keys.map(Range::of).map(Operation::Range));
         let transaction = Transaction { compare, then, otherwise };
-        self.chain.sent = Some(Sent { jobs, transaction, is_asked: false });
+        self.sent = Some(Sent { jobs, transaction, is_asked: false });
+        later
     }
 
-    /// What a job has to write now; `None` if there is nothing to do any more.
-    fn plan(&mut self, job: &Job) -> Option<Write> {
-        match job {
-            Job::Claim(pending) => self.plan_claim(pending),
-            Job::Keep(key) => self.plan_keep(key),
-            Job::Release(key, generation) => {
-                let place = RecordPlace::Resource(key.clone());
-                let key = self.keys.of(&place);
-                Some(delete(key, generation.revision()))
-            }
-            Job::Home(client) => self.plan_home(client),
-            Job::Delete(key, modified) => Some(delete(key.clone(), *modified)),
-        }
-    }
-
-    /// A job that was planned goes back into the queue.
-    fn not_planned(&mut self, job: Job) -> Job {
-        match &job {
-            Job::Home(client) => self.homes.waits_again(client),
-            Job::Keep(key) => self.claims.waits(key),
-            Job::Claim(_) | Job::Release(..) | Job::Delete(..) => {}
-        }
-        job
-    }
-
-    /// The answer to a batch, or none.
-    pub(super) fn batched(&mut self, done: Result<&Done, NoReply>) {
-        let Some(sent) = &mut self.chain.sent else { return };
+    /// The answer to a batch, or none. An answer by which the conditions of the batch did not hold
+    /// is for [`Chain::refused`], if the epoch lives nevertheless.
+    pub(super) fn answered(&mut self, desk: &mut Desk, done: Result<&Done, NoReply>) {
+        let Some(sent) = &mut self.sent else { return };
         sent.is_asked = false;
-        let done = match done {
-            Ok(done) => done,
+        match done {
+            Ok(done) if done.held => self.carried_out(desk, done),
+            Ok(_) => {}
             Err(failure) => {
                 let pause = match failure {
                     // The driver has waited already.
                     NoReply::Unknown => Duration::ZERO,
                     NoReply::Refused => AGAIN,
                 };
-                self.chain.again_at = self.now.after(pause);
-                return;
+                self.again_at = desk.now.after(pause);
             }
-        };
-        if done.held {
-            self.carried_out(done);
-        } else {
-            self.refused(done);
         }
     }
 
     /// The batch was carried out, and this is its answer.
-    fn carried_out(&mut self, done: &Done) {
+    fn carried_out(&mut self, desk: &mut Desk, done: &Done) {
         // The first answer is that of the record `batch/`.
         let outcomes = done.answers.iter().skip(1).map(|answer| match answer {
             Performed::Inner { held: true, .. } => WriteOutcome::Written(done.revision),
@@ -277,12 +182,12 @@ impl Node {
                 WriteOutcome::Refused(None)
             }
         });
-        self.finish(done.revision, outcomes.collect());
+        self.finish(desk, done.revision, outcomes.collect());
     }
 
     /// The batch was carried out by this change, with these outcomes.
-    fn finish(&mut self, change: Revision, outcomes: Vec<WriteOutcome>) {
-        let Some(sent) = &self.chain.sent else { return };
+    fn finish(&mut self, desk: &mut Desk, change: Revision, outcomes: Vec<WriteOutcome>) {
+        let Some(sent) = &self.sent else { return };
         let went_back =
             |(outcome, (_, write)): (&WriteOutcome, &(Job, Write))| match (outcome, write.is) {
                 (WriteOutcome::Refused(Some(found)), Condition::ModifiedAt(known)) => {
@@ -292,32 +197,28 @@ impl Node {
             };
         if outcomes.iter().zip(&sent.jobs).any(went_back) {
             // A record is older than it was.
-            return self.fall();
+            return desk.tell(News::Fell);
         }
-        let Some(sent) = self.chain.sent.take() else { return };
-        self.chain.number += 1;
-        self.chain.changed = change;
+        let Some(sent) = self.sent.take() else { return };
+        self.number += 1;
+        self.changed = change;
         for ((job, write), outcome) in sent.jobs.into_iter().zip(outcomes) {
-            self.done(job, write, outcome);
+            desk.tell(News::Done(job, write, outcome));
         }
     }
 
-    /// The conditions of the batch did not hold: it was carried out before, or the epoch has ended.
-    fn refused(&mut self, done: &Done) {
-        let [life, own, batch, keys @ ..] = done.answers.as_slice() else { return };
+    /// The conditions of the batch did not hold, and the epoch lives: the batch was carried out
+    /// before.
+    pub(super) fn refused(&mut self, desk: &mut Desk, done: &Done) {
+        let Some(sent) = &self.sent else { return };
+        let [_, _, batch, keys @ ..] = done.answers.as_slice() else { return };
         let found = first(Some(batch));
         let number =
             found.as_ref().and_then(|it| BatchMark::decode(&it.value).ok()).map(|it| it.number);
-        let (now, epoch) = (self.membership.life, self.epoch());
-        self.fenced(life, own);
-        if self.membership.life != now || self.epoch() != epoch || epoch.is_none() {
-            return;
-        }
-        let Some(found) = found.filter(|_| number == Some(self.chain.number + 1)) else {
+        let Some(found) = found.filter(|_| number == Some(self.number + 1)) else {
             // The epoch lives, and its last batch is not there any more.
-            return self.fall();
+            return desk.tell(News::Fell);
         };
-        let Some(sent) = &self.chain.sent else { return };
         let outcomes = sent.jobs.iter().zip(keys).map(|((_, write), answer)| {
             let there = first(Some(answer));
             let is_ours = there.as_ref().map(|it| it.modified) == Some(found.modified);
@@ -329,37 +230,36 @@ impl Node {
             }
         });
         let outcomes = outcomes.collect();
-        self.finish(found.modified, outcomes);
+        self.finish(desk, found.modified, outcomes);
     }
 
-    fn done(&mut self, job: Job, write: Write, outcome: WriteOutcome) {
-        match job {
-            Job::Claim(pending) => self.claim_done(pending, outcome),
-            Job::Keep(key) => self.keep_done(key, outcome),
-            Job::Home(client) => self.home_done(&client, write, outcome),
-            // Whatever is there now is newer.
-            Job::Release(..) | Job::Delete(..) => {}
-        }
-    }
-
-    /// The epoch has ended: the writes of the batch are planned again in the next epoch.
-    pub(super) fn take_back_batch(&mut self) {
-        let Some(sent) = self.chain.sent.take() else { return };
-        for (job, _) in sent.jobs.into_iter().rev() {
-            let job = self.not_planned(job);
-            self.chain.push_again(job);
-        }
-    }
-
-    /// Forgets the writes whose condition is a number of a former life of the store.
-    pub(super) fn forget_old_writes(&mut self) {
-        self.chain.queue.retain(|job| !matches!(job, Job::Release(..) | Job::Delete(..)));
+    /// The epoch has ended. Returns the jobs of the batch, which are planned again in the next
+    /// epoch.
+    pub(super) fn take_back(&mut self) -> Vec<Job> {
+        let sent = self.sent.take();
+        sent.into_iter().flat_map(|sent| sent.jobs).map(|(job, _)| job).collect()
     }
 }
 
-const fn delete(key: Bytes, modified: Revision) -> Write {
-    let is = Condition::ModifiedAt(modified);
-    Write { place: None, key, is, value: None, notes: Vec::new(), at: None }
+/// A write as a transaction. `note`: the key of the note for a node that loses the record at a
+/// place.
+fn transaction(write: &Write, note: impl Fn(&NodeId, &RecordPlace) -> Bytes) -> Transaction {
+    let key = write.key.clone();
+    let mut then = vec![match &write.value {
+        Some(value) => Operation::Put { key, value: value.clone(), lease: None },
+        None => Operation::Delete { key },
+    }];
+    if let Some(place) = &write.place {
+        let note = |(node, former): &(NodeId, Former)| Operation::Put {
+            key: note(node, place),
+            value: former.encode(),
+            lease: None,
+        };
+        then.extend(write.notes.iter().map(note));
+    }
+    let compare = vec![Compare { key: write.key.clone(), is: write.is }];
+    let otherwise = vec![Operation::Range(Range::of(write.key.clone()))];
+    Transaction { compare, then, otherwise }
 }
 
 fn first(answer: Option<&Performed>) -> Option<KeyValue> {

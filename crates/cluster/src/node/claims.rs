@@ -5,12 +5,13 @@
 //! batch, and any other record is the answer. A node whose record is replaced finds a note with its
 //! next renewal (`former/`), also if no node can reach it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::Node;
-use super::chain::{Job, Write, WriteOutcome};
+use super::desk::Desk;
 use super::io::{Claimed, Output, Ticket};
+use super::standing::NodeStanding;
+use super::writes::{Job, Write, WriteOutcome};
 use crate::engine::{Condition, KeyValue, Revision};
 use crate::keys::RecordPlace;
 use crate::moment::Moment;
@@ -49,14 +50,13 @@ impl Expected {
 
 /// A claim that was not answered yet.
 #[derive(Clone, Debug, Hash)]
-pub(super) struct Pending {
-    pub(super) ticket: Ticket,
-    pub(super) key: Key,
-    pub(super) client: ClientName,
-    pub(super) instance: Instance,
-    pub(super) about: String,
+struct PendingClaim {
+    key: Key,
+    client: ClientName,
+    instance: Instance,
+    about: String,
     /// The claim that the server expects.
-    pub(super) expected: Option<Generation>,
+    expected: Option<Generation>,
     there: Expected,
     /// The living node whose record is replaced.
     note: Option<(NodeId, Former)>,
@@ -83,7 +83,7 @@ struct HeldKey {
 pub(super) struct Claims {
     held: BTreeMap<Key, HeldKey>,
     /// The claims that were not answered, and when their patience ends, the earliest first.
-    open: BTreeSet<Ticket>,
+    open: BTreeMap<Ticket, PendingClaim>,
     patience: VecDeque<(Moment, Ticket)>,
 }
 
@@ -93,7 +93,7 @@ impl Claims {
     }
 
     /// The record of a resource is in the queue again.
-    pub(super) fn waits(&mut self, key: &Key) {
+    pub(super) fn waits_again(&mut self, key: &Key) {
         if let Some(held) = self.held.get_mut(key) {
             held.waits = true;
         }
@@ -105,64 +105,56 @@ impl Claims {
     }
 }
 
-impl Node {
+impl Claims {
     /// The server wishes a resource.
     pub(super) fn claim(
         &mut self,
+        desk: &mut Desk,
+        is_leased: bool,
         (ticket, key): (Ticket, Key),
         (client, instance): (ClientName, Instance),
         about: String,
         expected: Option<Generation>,
     ) {
-        if !self.is_leased() || self.claims.patience.len() >= CLAIMS {
-            self.outputs.push_back(Output::Claimed(ticket, Claimed::Away));
-            return;
+        if !is_leased || self.patience.len() >= CLAIMS {
+            return desk.output(Output::Claimed(ticket, Claimed::Away));
         }
-        self.claims.open.insert(ticket);
-        self.claims.patience.push_back((self.now.after(PATIENCE), ticket));
+        self.patience.push_back((desk.now.after(PATIENCE), ticket));
+        desk.jobs.push_back(Job::Claim(ticket, key.clone()));
         let (there, note, tries) = (Expected::Absent, None, 0);
-        let pending =
-            Pending { ticket, key, client, instance, about, expected, there, note, tries };
-        self.chain.push(Job::Claim(pending));
+        let pending = PendingClaim { key, client, instance, about, expected, there, note, tries };
+        self.open.insert(ticket, pending);
     }
 
     /// Answers claims that have waited for long.
-    pub(super) fn turn_claims(&mut self) {
-        while let Some((until, ticket)) = self.claims.patience.front().copied() {
-            if until > self.now && self.claims.open.contains(&ticket) {
+    pub(super) fn turn(&mut self, desk: &mut Desk) {
+        while let Some((until, ticket)) = self.patience.front().copied() {
+            if until > desk.now && self.open.contains_key(&ticket) {
                 break;
             }
-            self.claims.patience.pop_front();
-            if self.claims.open.remove(&ticket) {
-                self.outputs.push_back(Output::Claimed(ticket, Claimed::Away));
-            }
+            self.patience.pop_front();
+            self.answer(desk, ticket, Claimed::Away);
         }
     }
 
-    fn answer(&mut self, ticket: Ticket, claimed: Claimed) {
-        if self.claims.open.remove(&ticket) {
-            self.outputs.push_back(Output::Claimed(ticket, claimed));
+    fn answer(&mut self, desk: &mut Desk, ticket: Ticket, claimed: Claimed) {
+        if self.open.remove(&ticket).is_some() {
+            desk.output(Output::Claimed(ticket, claimed));
         }
     }
 
-    fn holding(&self, client: &ClientName, instance: Instance, about: &str) -> Option<Holding> {
-        Some(Holding {
-            client: client.clone(),
-            instance,
-            node: self.settings.node.clone(),
-            epoch: self.epoch()?,
-            about: about.into(),
-        })
-    }
-
-    pub(super) fn plan_claim(&self, pending: &Pending) -> Option<Write> {
-        if !self.claims.open.contains(&pending.ticket) {
-            return None;
-        }
-        let record = self.holding(&pending.client, pending.instance, &pending.about)?;
+    /// What a claim has to write.
+    pub(super) fn plan_claim(
+        &self,
+        desk: &Desk,
+        standing: &NodeStanding<'_>,
+        ticket: Ticket,
+    ) -> Option<Write> {
+        let pending = self.open.get(&ticket)?;
+        let record = holding(standing, &pending.client, pending.instance, &pending.about)?;
         let place = RecordPlace::Resource(pending.key.clone());
         Some(Write {
-            key: self.keys.of(&place),
+            key: desk.keys.of(&place),
             place: Some(place),
             is: pending.there.condition(),
             value: Some(record.encode()),
@@ -171,119 +163,132 @@ impl Node {
         })
     }
 
-    pub(super) fn claim_done(&mut self, mut pending: Pending, outcome: WriteOutcome) {
+    /// What has become of the write of a claim.
+    pub(super) fn claim_done(
+        &mut self,
+        desk: &mut Desk,
+        standing: &NodeStanding<'_>,
+        (ticket, key): (Ticket, Key),
+        outcome: WriteOutcome,
+    ) {
         let there = match outcome {
-            WriteOutcome::Written(revision) => return self.claimed(pending, revision.into()),
+            WriteOutcome::Written(change) => return self.claimed(desk, ticket, key, change.into()),
             WriteOutcome::Refused(there) => there,
         };
+        let Some(pending) = self.open.get_mut(&ticket) else { return };
         pending.tries += 1;
         if pending.tries >= TRIES {
-            return self.answer(pending.ticket, Claimed::Away);
+            return self.answer(desk, ticket, Claimed::Away);
         }
         let Some(found) = there else {
             (pending.there, pending.note) = (Expected::Absent, None);
-            return self.chain.push_again(Job::Claim(pending));
+            return desk.jobs.push_front(Job::Claim(ticket, key));
         };
         let record = match Holding::decode(&found.value) {
             Ok(record) => record,
             Err(error) => {
-                self.bad_record(&found.key, &error);
-                return self.answer(pending.ticket, Claimed::Away);
+                desk.bad_record(&found.key, &error);
+                return self.answer(desk, ticket, Claimed::Away);
             }
         };
         let generation = Generation::from(found.modified);
         // What this node holds is void in a former epoch for other nodes only.
-        let is_own =
-            self.claims.held.contains_key(&pending.key) && record.node == self.settings.node;
-        let is_dead = !is_own && self.is_void(&record.node, record.epoch);
+        let is_own = self.held.contains_key(&key) && record.node == *desk.node();
+        let is_dead = !is_own && standing.is_void(&record.node, record.epoch);
         if !is_dead && pending.expected != Some(generation) {
-            return self.answer(pending.ticket, Claimed::Taken { by: record.owner(), generation });
+            let taken = Claimed::Taken { by: record.owner(), generation };
+            return self.answer(desk, ticket, taken);
         }
-        let is_elsewhere = !is_dead && record.node != self.settings.node;
+        let is_elsewhere = !is_dead && record.node != *desk.node();
         pending.note = is_elsewhere.then_some((record.node, Former { epoch: record.epoch }));
         pending.there = Expected::Modified(found.modified);
-        self.chain.push_again(Job::Claim(pending));
+        desk.jobs.push_front(Job::Claim(ticket, key));
     }
 
-    /// Whether a record of this node in this epoch is void: the epoch has ended.
-    pub(super) fn is_void(&self, node: &NodeId, epoch: crate::names::NodeEpoch) -> bool {
-        if *node == self.settings.node {
-            self.epoch() != Some(epoch)
-        } else {
-            self.follow.is_dead(epoch)
-        }
-    }
-
-    fn claimed(&mut self, pending: Pending, generation: Generation) {
-        let Pending { ticket, key, client, instance, about, .. } = pending;
-        if !self.claims.open.contains(&ticket) {
+    fn claimed(&mut self, desk: &mut Desk, ticket: Ticket, key: Key, generation: Generation) {
+        let Some(pending) = self.open.get(&ticket).cloned() else {
             // The server does not wait any more.
-            self.chain.push(Job::Release(key, generation));
-            return;
-        }
-        let there = Expected::Modified(generation.revision());
+            return desk.jobs.push_back(Job::Release(key, generation));
+        };
         let held = HeldKey {
-            client,
-            instance,
-            about,
+            client: pending.client,
+            instance: pending.instance,
+            about: pending.about,
             generation,
             former: Vec::new(),
-            there,
+            there: Expected::Modified(generation.revision()),
             waits: false,
         };
-        let former = self.claims.held.insert(key.clone(), held);
-        self.answer(ticket, Claimed::Held(generation));
+        let former = self.held.insert(key.clone(), held);
+        self.answer(desk, ticket, Claimed::Held(generation));
         if let Some(HeldKey { generation, .. }) = former {
             // Whoever has passed the claim on knows; another owner has to close its entrance.
-            self.outputs.push_back(Output::Lost { key, generation });
+            desk.output(Output::Lost { key, generation });
         }
     }
 
     /// The server does not need a resource any more.
-    pub(super) fn release(&mut self, key: Key, generation: Generation) {
-        let latest = self.claims.held.get(&key);
+    pub(super) fn release(&mut self, desk: &mut Desk, key: Key, generation: Generation) {
+        let latest = self.held.get(&key);
         let is_latest =
             |held: &HeldKey| held.generation == generation || held.former.contains(&generation);
         if latest.is_some_and(is_latest)
-            && let Some(held) = self.claims.held.remove(&key)
+            && let Some(held) = self.held.remove(&key)
         {
-            self.chain.push(Job::Release(key, held.generation));
+            desk.jobs.push_back(Job::Release(key, held.generation));
         }
     }
 
-    pub(super) fn plan_keep(&mut self, key: &Key) -> Option<Write> {
-        let held = self.claims.held.get_mut(key)?;
+    /// What a held resource has to write.
+    pub(super) fn plan_keep(
+        &mut self,
+        desk: &Desk,
+        standing: &NodeStanding<'_>,
+        key: &Key,
+    ) -> Option<Write> {
+        let held = self.held.get_mut(key)?;
         held.waits = false;
         let is = held.there.condition();
-        let (client, instance, about) = (held.client.clone(), held.instance, held.about.clone());
-        let value = Some(self.holding(&client, instance, &about)?.encode());
+        let value = Some(holding(standing, &held.client, held.instance, &held.about)?.encode());
         let place = RecordPlace::Resource(key.clone());
-        let at = self.keys.of(&place);
+        let at = desk.keys.of(&place);
         Some(Write { key: at, place: Some(place), is, value, notes: Vec::new(), at: None })
     }
 
-    pub(super) fn keep_done(&mut self, key: Key, outcome: WriteOutcome) {
+    /// What has become of the write of a held resource.
+    pub(super) fn keep_done(
+        &mut self,
+        desk: &mut Desk,
+        standing: &NodeStanding<'_>,
+        key: Key,
+        outcome: WriteOutcome,
+    ) {
         match outcome {
             WriteOutcome::Written(revision) => {
                 let generation = Generation::from(revision);
-                let Some(held) = self.claims.held.get_mut(&key) else {
+                let Some(held) = self.held.get_mut(&key) else {
                     // Released while it was written.
-                    self.chain.push(Job::Release(key, generation));
-                    return;
+                    return desk.jobs.push_back(Job::Release(key, generation));
                 };
                 let former = held.generation;
                 held.generation = generation;
                 held.former.push(former);
                 held.former.drain(..held.former.len().saturating_sub(FORMER));
                 held.there = Expected::Modified(revision);
-                self.outputs.push_back(Output::Renumbered { key, former, generation });
+                desk.output(Output::Renumbered { key, former, generation });
             }
-            WriteOutcome::Refused(there) => self.not_kept(key, there),
+            WriteOutcome::Refused(there) => self.not_kept(desk, standing, key, there),
         }
     }
 
-    fn not_kept(&mut self, key: Key, there: Option<KeyValue>) {
-        let Some(held) = self.claims.held.get(&key) else { return };
+    fn not_kept(
+        &mut self,
+        desk: &mut Desk,
+        standing: &NodeStanding<'_>,
+        key: Key,
+        there: Option<KeyValue>,
+    ) {
+        let Some(held) = self.held.get_mut(&key) else { return };
         let expected = match there {
             None => Expected::Absent,
             Some(found) => {
@@ -291,62 +296,81 @@ impl Node {
                     Ok(record) => {
                         let is_same = record.client == held.client
                             && record.instance == held.instance
-                            && record.node == self.settings.node;
-                        is_same || self.is_void(&record.node, record.epoch)
+                            && record.node == *desk.node();
+                        is_same || standing.is_void(&record.node, record.epoch)
                     }
                     Err(error) => {
-                        self.bad_record(&found.key, &error);
+                        desk.bad_record(&found.key, &error);
                         false
                     }
                 };
                 if !replaceable {
-                    return self.lose(key);
+                    return self.lose(desk, key);
                 }
                 Expected::Modified(found.modified)
             }
         };
-        if let Some(held) = self.claims.held.get_mut(&key) {
-            held.there = expected;
-            held.waits = true;
-            self.chain.push_again(Job::Keep(key));
-        }
+        (held.there, held.waits) = (expected, true);
+        desk.jobs.push_front(Job::Keep(key));
     }
 
-    fn lose(&mut self, key: Key) {
-        if let Some(held) = self.claims.held.remove(&key) {
-            self.outputs.push_back(Output::Lost { key, generation: held.generation });
+    fn lose(&mut self, desk: &mut Desk, key: Key) {
+        if let Some(held) = self.held.remove(&key) {
+            desk.output(Output::Lost { key, generation: held.generation });
         }
     }
 
     /// The record of a held resource has to be written in the present epoch, or looked at.
-    pub(super) fn keep(&mut self, key: &Key) {
-        if let Some(held) = self.claims.held.get_mut(key)
+    pub(super) fn keep(&mut self, desk: &mut Desk, key: &Key) {
+        if let Some(held) = self.held.get_mut(key)
             && !held.waits
         {
             held.waits = true;
-            self.chain.push(Job::Keep(key.clone()));
+            desk.jobs.push_back(Job::Keep(key.clone()));
         }
     }
 
     /// The record of a resource that this node holds.
-    pub(super) fn own_holding(&self, key: &Key) -> Option<(Generation, Holding)> {
-        let held = self.claims.held.get(key)?;
-        Some((held.generation, self.holding(&held.client, held.instance, &held.about)?))
+    pub(super) fn own_holding(
+        &self,
+        standing: &NodeStanding<'_>,
+        key: &Key,
+    ) -> Option<(Generation, Holding)> {
+        let held = self.held.get(key)?;
+        let record = holding(standing, &held.client, held.instance, &held.about)?;
+        Some((held.generation, record))
     }
 
-    /// The watch reports the holder of a port.
-    pub(super) fn look_at_port(&mut self, key: &Key, generation: Generation, holder: &Holding) {
+    /// The tables have a new holder of a port.
+    pub(super) fn look_at_port(
+        &mut self,
+        desk: &mut Desk,
+        key: &Key,
+        generation: Generation,
+        holder: &Holding,
+    ) {
         let is_newer = |held: &HeldKey| generation > held.generation;
-        let is_elsewhere = holder.node != self.settings.node;
-        if is_elsewhere && self.claims.held.get(key).is_some_and(is_newer) {
-            self.lose(key.clone());
+        let is_elsewhere = holder.node != *desk.node();
+        if is_elsewhere && self.held.get(key).is_some_and(is_newer) {
+            self.lose(desk, key.clone());
         }
     }
 
     /// The numbers of all claims are those of a former life of the store.
-    pub(super) fn forget_claims(&mut self) {
-        for held in self.claims.held.values_mut() {
+    pub(super) fn forget(&mut self) {
+        for held in self.held.values_mut() {
             held.there = Expected::Absent;
         }
     }
+}
+
+/// The record of a resource in the present epoch of this node.
+fn holding(
+    standing: &NodeStanding<'_>,
+    client: &ClientName,
+    instance: Instance,
+    about: &str,
+) -> Option<Holding> {
+    let (node, epoch) = (standing.node.clone(), standing.epoch?);
+    Some(Holding { client: client.clone(), instance, node, epoch, about: about.into() })
 }

@@ -18,14 +18,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::io::{EngineRequest, Lane, Output, WatchId, Watched};
-use super::{Node, What};
+use super::desk::{Desk, What};
+use super::io::{Lane, Output, WatchId, Watched};
+use super::news::News;
 use crate::engine::{
     Change, Done, KeyValue, NoReply, Operation, Performed, Range, Revision, Transaction,
 };
 use crate::keys::RecordPlace;
 use crate::moment::Moment;
-use crate::names::{ClientName, Generation, Key, NodeEpoch, NodeId};
+use crate::names::{ClientName, Key, NodeEpoch, NodeId};
 use crate::record::{Described, Holding, Incarnation, Record as _};
 
 /// Silence after which a watch is started again: three renewals.
@@ -114,48 +115,47 @@ impl Follow {
     }
 }
 
-impl Node {
+impl Follow {
     /// The node is a member: the tables are read, unless the watch goes on.
-    pub(super) fn follow_all(&mut self) {
-        if matches!(self.follow.stage, Following::Idle) {
-            self.read_all(Duration::ZERO);
+    pub(super) fn begin(&mut self, desk: &mut Desk) {
+        if matches!(self.stage, Following::Idle) {
+            self.read_all(desk, Duration::ZERO);
         }
     }
 
     /// Reads all tables after this pause.
-    fn read_all(&mut self, pause: Duration) {
-        let from = self.keys.followed().from;
+    fn read_all(&mut self, desk: &mut Desk, pause: Duration) {
+        let from = desk.keys.followed().from;
         let fresh = Box::default();
-        self.follow.stage = Following::Reading { from, first: None, fresh, is_asked: false };
-        self.follow.again_at = self.now.after(self.random.about(pause));
+        self.stage = Following::Reading { from, first: None, fresh, is_asked: false };
+        self.again_at = desk.now.after(desk.random.about(pause));
     }
 
-    pub(super) fn turn_follow(&mut self) {
-        let now = self.now;
-        if let Following::Watching { watch: Some(watch), .. } = &mut self.follow.stage
-            && self.follow.heard.after(SILENCE) <= now
+    pub(super) fn turn(&mut self, desk: &mut Desk) {
+        let now = desk.now;
+        if let Following::Watching { watch: Some(silent), .. } = self.stage
+            && self.heard.after(SILENCE) <= now
         {
-            let silent = *watch;
-            self.outputs.push_back(Output::Unwatch(silent));
-            self.read_all(Duration::ZERO);
+            desk.output(Output::Unwatch(silent));
+            self.read_all(desk, Duration::ZERO);
         }
-        if self.follow.again_at > now {
+        if self.again_at > now {
             return;
         }
-        match &mut self.follow.stage {
+        match &mut self.stage {
             Following::Reading { from, is_asked: is_asked @ false, .. } => {
                 *is_asked = true;
-                let range = Range { from: from.clone(), limit: PAGE, ..self.keys.followed() };
+                let range = Range { from: from.clone(), limit: PAGE, ..desk.keys.followed() };
                 let then = vec![Operation::Range(range)];
                 let page = Transaction { then, ..Transaction::default() };
-                self.request(What::Page, EngineRequest::Transact(Lane::LookUps, page));
+                desk.transact(What::Page, Lane::LookUps, page);
             }
             Following::Watching { watch: watch @ None, next } => {
-                self.follow.watches += 1;
-                let id = WatchId(self.follow.watches);
+                self.watches += 1;
+                let id = WatchId(self.watches);
                 *watch = Some(id);
-                self.follow.heard = now;
-                self.outputs.push_back(Output::Watch(id, self.keys.followed(), *next));
+                self.heard = now;
+                desk.output(Output::Watch(id, desk.keys.followed(), *next));
             }
             Following::Idle
             | Following::Reading { is_asked: true, .. }
@@ -164,18 +164,18 @@ impl Node {
     }
 
     /// A page was read, or not.
-    pub(super) fn page(&mut self, done: Result<&Done, NoReply>) {
-        let again_at = self.now.after(AGAIN);
-        let Following::Reading { from, first, fresh, is_asked } = &mut self.follow.stage else {
+    pub(super) fn page(&mut self, desk: &mut Desk, done: Result<&Done, NoReply>) {
+        let again_at = desk.now.after(AGAIN);
+        let Following::Reading { from, first, fresh, is_asked } = &mut self.stage else {
             return;
         };
         *is_asked = false;
         let Ok(Done { revision, answers, .. }) = done else {
-            self.follow.again_at = again_at;
+            self.again_at = again_at;
             return;
         };
         let [Performed::Range { keys, more }] = answers.as_slice() else {
-            self.follow.again_at = again_at;
+            self.again_at = again_at;
             return;
         };
         let first = *first.get_or_insert(*revision);
@@ -183,47 +183,48 @@ impl Node {
             // The least key behind the last.
             *from = [&last.key[..], &[0]].concat().into();
         }
-        let mut tables = mem::take(fresh);
         for found in keys {
-            self.put(&mut tables, found);
+            fresh.put(desk, found);
         }
         if *more && !keys.is_empty() {
-            if let Following::Reading { fresh, .. } = &mut self.follow.stage {
-                *fresh = tables;
-            }
             return;
         }
-        self.follow.stage = Following::Watching { watch: None, next: Revision(first.0 + 1) };
-        self.follow.again_at = self.now;
-        self.replace(*tables, first);
+        let fresh = mem::take(fresh);
+        self.stage = Following::Watching { watch: None, next: Revision(first.0 + 1) };
+        self.again_at = desk.now;
+        self.replace(desk, *fresh, first);
     }
 
     /// The tables were read anew. Whatever differs from the former tables is told.
-    fn replace(&mut self, fresh: Tables, first: Revision) {
-        let former = mem::replace(&mut self.follow.tables, fresh);
-        self.follow.revision = first;
-        let tables = &self.follow.tables;
+    fn replace(&mut self, desk: &mut Desk, fresh: Tables, first: Revision) {
+        let former = mem::replace(&mut self.tables, fresh);
+        self.revision = first;
+        let tables = &self.tables;
         let gone = former.ports.keys().filter(|key| !tables.ports.contains_key(*key));
-        let gone = gone.map(|key| Output::Port { key: key.clone(), holder: None });
-        let held = tables.ports.iter().filter(|(key, now)| former.ports.get(*key) != Some(*now));
-        let held: Vec<_> = held
-            .map(|(key, (revision, holder))| (key.clone(), *revision, holder.clone()))
-            .collect();
+        gone.for_each(|key| desk.tell(News::Port(key.clone(), None)));
         let again = former.revoked.keys().filter(|client| !tables.revoked.contains_key(*client));
-        let again =
-            again.map(|client| Output::Revoked { client: client.clone(), is_revoked: false });
+        again.for_each(|client| {
+            desk.output(Output::Revoked { client: client.clone(), is_revoked: false });
+        });
         let revoked = tables.revoked.keys().filter(|client| !former.revoked.contains_key(*client));
-        let revoked =
-            revoked.map(|client| Output::Revoked { client: client.clone(), is_revoked: true });
-        self.outputs.extend(gone.chain(again).chain(revoked));
-        for (key, revision, holder) in held {
-            self.port_held(key, revision, holder);
-        }
+        revoked.for_each(|client| {
+            desk.output(Output::Revoked { client: client.clone(), is_revoked: true });
+        });
+        let held = tables.ports.iter().filter(|(key, now)| former.ports.get(*key) != Some(*now));
+        held.for_each(|(key, (revision, holder))| {
+            desk.tell(News::Port(key.clone(), Some(((*revision).into(), holder.clone()))));
+        });
     }
 
-    /// The watch has reported something.
-    pub(super) fn watched(&mut self, id: WatchId, what: Watched) {
-        let Following::Watching { watch: Some(watch), next } = &mut self.follow.stage else {
+    /// The watch has reported something. `life`: the life of the store that the node knows.
+    pub(super) fn watched(
+        &mut self,
+        desk: &mut Desk,
+        id: WatchId,
+        what: Watched,
+        life: Option<u64>,
+    ) {
+        let Following::Watching { watch: Some(watch), next } = &mut self.stage else {
             return;
         };
         if *watch != id {
@@ -231,32 +232,25 @@ impl Node {
         }
         let changes = match what {
             Watched::Changes(changes) => changes,
-            Watched::Compacted | Watched::Broken => return self.read_all(AGAIN),
+            Watched::Compacted | Watched::Broken => return self.read_all(desk, AGAIN),
         };
-        self.follow.heard = self.now;
+        self.heard = desk.now;
         for change in &changes {
             let (Change::Put(KeyValue { modified: at, .. }) | Change::Delete { at, .. }) = change;
             next.0 = next.0.max(at.0 + 1);
+            desk.saw(*at);
             self.revision = self.revision.max(*at);
         }
-        let mut tables = mem::take(&mut self.follow.tables);
         for change in changes {
             match change {
-                Change::Put(found) => {
-                    self.follow.revision = self.follow.revision.max(found.modified);
-                    self.changed(&mut tables, &found);
-                }
-                Change::Delete { key, at } => {
-                    self.follow.revision = self.follow.revision.max(at);
-                    self.deleted(&mut tables, &key, at);
-                }
+                Change::Put(found) => self.changed(desk, &found, life),
+                Change::Delete { key, at } => self.tables.deleted(desk, &key, at),
             }
         }
-        self.follow.tables = tables;
     }
 
-    fn changed(&mut self, tables: &mut Tables, found: &KeyValue) {
-        match self.put(tables, found) {
+    fn changed(&mut self, desk: &mut Desk, found: &KeyValue, life: Option<u64>) {
+        match self.tables.put(desk, found) {
             None
             | Some(
                 RecordPlace::At(_)
@@ -265,59 +259,76 @@ impl Node {
                 | RecordPlace::Node(_),
             ) => {}
             Some(RecordPlace::Resource(key)) => {
-                if let Some((revision, holder)) = tables.ports.get(&key).cloned() {
-                    self.port_held(key, revision, holder);
+                if let Some((revision, holder)) = self.tables.ports.get(&key).cloned() {
+                    desk.tell(News::Port(key, Some((revision.into(), holder))));
                 }
             }
             Some(RecordPlace::Revoked(client)) => {
-                self.outputs.push_back(Output::Revoked { client, is_revoked: true });
+                desk.output(Output::Revoked { client, is_revoked: true });
             }
             Some(RecordPlace::Incarnation) => {
                 let number = Incarnation::decode(&found.value).map(|it| it.number).ok();
-                let known = self.membership.life.map(|life| life.number);
-                if known.is_some() && number != known {
-                    self.fall();
+                if life.is_some() && number != life {
+                    desk.tell(News::Fell);
                 }
             }
         }
     }
 
+    /// The store has another life: the tables are read anew once the node has joined.
+    pub(super) fn forget(&mut self, desk: &mut Desk) {
+        self.end_watch(desk);
+        self.revision = Revision(0);
+        // The ports stay open until the new table is known.
+        self.tables.nodes.clear();
+        self.tables.epochs.clear();
+    }
+
+    pub(super) fn end_watch(&mut self, desk: &mut Desk) {
+        if let Following::Watching { watch: Some(watch), .. } = &self.stage {
+            desk.output(Output::Unwatch(*watch));
+        }
+        self.stage = Following::Idle;
+    }
+}
+
+impl Tables {
     /// Enters a record. Returns its place, or `None` if the tables have it or a later record.
-    fn put(&mut self, tables: &mut Tables, found: &KeyValue) -> Option<RecordPlace> {
-        let place = self.keys.place(&found.key)?;
+    fn put(&mut self, desk: &mut Desk, found: &KeyValue) -> Option<RecordPlace> {
+        let place = desk.keys.place(&found.key)?;
         match &place {
             RecordPlace::At(_)
             | RecordPlace::Batch(_)
             | RecordPlace::Former(..)
             | RecordPlace::Incarnation => {}
             RecordPlace::Node(node) => {
-                let known = tables.nodes.get(node);
+                let known = self.nodes.get(node);
                 if known.is_some_and(|known| known.modified >= found.modified) {
                     return None;
                 }
                 let record = Described::decode(&found.value);
-                let record = record.inspect_err(|error| self.bad_record(&found.key, error)).ok();
+                let record = record.inspect_err(|error| desk.bad_record(&found.key, error)).ok();
                 let epoch = NodeEpoch(found.created.0);
                 let seen = SeenNode { epoch, record, modified: found.modified };
-                if let Some(former) = tables.nodes.insert(node.clone(), seen) {
-                    tables.epochs.remove(&former.epoch);
+                if let Some(former) = self.nodes.insert(node.clone(), seen) {
+                    self.epochs.remove(&former.epoch);
                 }
-                tables.epochs.insert(epoch);
+                self.epochs.insert(epoch);
             }
             RecordPlace::Resource(key) => {
-                if tables.ports.get(key).is_some_and(|(known, _)| *known >= found.modified) {
+                if self.ports.get(key).is_some_and(|(known, _)| *known >= found.modified) {
                     return None;
                 }
                 match Holding::decode(&found.value) {
-                    Ok(holder) => tables.ports.insert(key.clone(), (found.modified, holder)),
+                    Ok(holder) => self.ports.insert(key.clone(), (found.modified, holder)),
                     Err(error) => {
-                        self.bad_record(&found.key, &error);
+                        desk.bad_record(&found.key, &error);
                         return None;
                     }
                 };
             }
             RecordPlace::Revoked(client) => {
-                let known = tables.revoked.insert(client.clone(), found.modified);
+                let known = self.revoked.insert(client.clone(), found.modified);
                 if known.is_some_and(|known| known >= found.modified) {
                     return None;
                 }
@@ -326,8 +337,8 @@ impl Node {
         Some(place)
     }
 
-    fn deleted(&mut self, tables: &mut Tables, key: &[u8], at: Revision) {
-        match self.keys.place(key) {
+    fn deleted(&mut self, desk: &mut Desk, key: &[u8], at: Revision) {
+        match desk.keys.place(key) {
             None
             | Some(
                 RecordPlace::At(_)
@@ -336,48 +347,24 @@ impl Node {
                 | RecordPlace::Incarnation,
             ) => {}
             Some(RecordPlace::Node(node)) => {
-                if tables.nodes.get(&node).is_some_and(|known| known.modified < at)
-                    && let Some(former) = tables.nodes.remove(&node)
+                if self.nodes.get(&node).is_some_and(|known| known.modified < at)
+                    && let Some(former) = self.nodes.remove(&node)
                 {
-                    tables.epochs.remove(&former.epoch);
+                    self.epochs.remove(&former.epoch);
                 }
             }
             Some(RecordPlace::Resource(key)) => {
-                if tables.ports.get(&key).is_some_and(|(known, _)| *known < at) {
-                    tables.ports.remove(&key);
-                    self.outputs.push_back(Output::Port { key, holder: None });
+                if self.ports.get(&key).is_some_and(|(known, _)| *known < at) {
+                    self.ports.remove(&key);
+                    desk.tell(News::Port(key, None));
                 }
             }
             Some(RecordPlace::Revoked(client)) => {
-                if tables.revoked.get(&client).is_some_and(|known| *known < at) {
-                    tables.revoked.remove(&client);
-                    self.outputs.push_back(Output::Revoked { client, is_revoked: false });
+                if self.revoked.get(&client).is_some_and(|known| *known < at) {
+                    self.revoked.remove(&client);
+                    desk.output(Output::Revoked { client, is_revoked: false });
                 }
             }
         }
-    }
-
-    /// A port has this holder.
-    fn port_held(&mut self, key: Key, revision: Revision, holder: Holding) {
-        let generation = Generation::from(revision);
-        self.look_at_port(&key, generation, &holder);
-        self.outputs.push_back(Output::Port { key, holder: Some((generation, holder)) });
-    }
-
-    /// The store has another life: the tables are read anew once the node has joined.
-    pub(super) fn forget_tables(&mut self) {
-        self.end_watch();
-        self.follow.stage = Following::Idle;
-        self.follow.revision = Revision(0);
-        // The ports stay open until the new table is known.
-        self.follow.tables.epochs.clear();
-        self.follow.tables.nodes.clear();
-    }
-
-    pub(super) fn end_watch(&mut self) {
-        if let Following::Watching { watch: Some(watch), .. } = &self.follow.stage {
-            self.outputs.push_back(Output::Unwatch(*watch));
-        }
-        self.follow.stage = Following::Idle;
     }
 }

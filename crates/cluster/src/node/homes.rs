@@ -17,10 +17,13 @@
 
 use std::collections::BTreeMap;
 
-use super::Node;
-use super::chain::{Job, Write, WriteOutcome};
-use super::io::{OpenVerdict, Output, PeerMessage, PeerOpen};
+use super::desk::Desk;
+use super::io::{Output, PeerKnowledge, PeerMessage};
 use super::look_ups::CONFIRMED;
+use super::news::News;
+use super::peers::PeerLinks;
+use super::standing::NodeStanding;
+use super::writes::{Job, Write, WriteOutcome};
 use crate::engine::Condition;
 use crate::keys::RecordPlace;
 use crate::moment::Moment;
@@ -57,11 +60,6 @@ pub(super) struct Homes {
 }
 
 impl LocalClient {
-    /// The number of links at this node.
-    pub(super) const fn links(&self) -> u32 {
-        self.links
-    }
-
     /// The latest record, unless it is known to be replaced.
     fn latest(&self) -> Option<&(Generation, At)> {
         self.known.as_ref().filter(|(generation, _)| *generation >= self.least)
@@ -81,6 +79,50 @@ impl LocalClient {
         let is_elsewhere = at.homes.iter().any(|home| home.node != *node);
         let is_later = self.was_recorded || at.former.contains(&self.instance);
         at.instance != self.instance && is_elsewhere && is_later
+    }
+
+    /// What has to be done, by the record that is known.
+    fn step(&self, standing: &NodeStanding<'_>) -> HomeStep {
+        let node = &standing.node;
+        let Some(epoch) = standing.epoch else {
+            // Only the next epoch writes; a process that has to yield does so at once.
+            let yields = self.latest().is_some_and(|(_, at)| self.has_to_yield(at, node));
+            return if yields && !self.is_leaving { HomeStep::Yield } else { HomeStep::Done };
+        };
+        let me = Home { node: node.clone(), epoch, links: self.links };
+        let (instance, is_leaving) = (self.instance, self.is_leaving);
+        let Some((_, at)) = self.latest() else {
+            // What was never seen was never written, and what was replaced is not there.
+            let at = At { instance, homes: vec![me], former: Vec::new() };
+            return if is_leaving { HomeStep::Gone } else { HomeStep::Write(Some(at), Vec::new()) };
+        };
+        let is_other = |home: &&Home| home.node != me.node && !standing.follow.is_dead(home.epoch);
+        let others: Vec<Home> = at.homes.iter().filter(is_other).cloned().collect();
+        let with = |homes| At { instance: at.instance, homes, former: at.former.clone() };
+        if is_leaving {
+            return match () {
+                () if at.homes.iter().all(|home| home.node != me.node) => HomeStep::Gone,
+                () if others.is_empty() => HomeStep::Write(None, Vec::new()),
+                () => HomeStep::Write(Some(with(others)), Vec::new()),
+            };
+        }
+        if at.instance != instance {
+            if self.has_to_yield(at, &me.node) {
+                return HomeStep::Yield;
+            }
+            let note = |home: Home| (home.node, Former { epoch: home.epoch });
+            let notes = others.into_iter().map(note).collect();
+            let mut former = at.former.clone();
+            former.retain(|former| *former != instance);
+            former.push(at.instance);
+            let (homes, former) = (vec![me], last(former, FORMERS));
+            return HomeStep::Write(Some(At { instance, homes, former }), notes);
+        }
+        if at.homes.contains(&me) {
+            return HomeStep::Done;
+        }
+        let homes = last(others.into_iter().chain([me]).collect(), HOMES);
+        HomeStep::Write(Some(with(homes)), Vec::new())
     }
 }
 
@@ -119,8 +161,14 @@ impl Homes {
     }
 }
 
-impl Node {
-    pub(super) fn logged_in(&mut self, client: ClientName, instance: Instance, links: u32) {
+impl Homes {
+    pub(super) fn logged_in(
+        &mut self,
+        desk: &mut Desk,
+        standing: &NodeStanding<'_>,
+        (client, instance): (ClientName, Instance),
+        links: u32,
+    ) {
         let new = || LocalClient {
             instance,
             links,
@@ -133,196 +181,195 @@ impl Node {
             checked: None,
             confirmed: None,
         };
-        let local = self.homes.clients.entry(client.clone()).or_insert_with(new);
+        let local = self.clients.entry(client.clone()).or_insert_with(new);
         local.was_recorded &= local.instance == instance && !local.is_leaving;
         (local.instance, local.links, local.is_leaving) = (instance, links, false);
-        self.check_home(&client);
+        self.check(desk, standing, &client);
     }
 
-    pub(super) fn logged_out(&mut self, client: &ClientName, instance: Instance) {
-        if let Some(local) = self.homes.clients.get_mut(client)
+    pub(super) fn logged_out(
+        &mut self,
+        desk: &mut Desk,
+        standing: &NodeStanding<'_>,
+        client: &ClientName,
+        instance: Instance,
+    ) {
+        if let Some(local) = self.clients.get_mut(client)
             && local.instance == instance
         {
             local.is_leaving = true;
-            self.check_home(client);
+            self.check(desk, standing, client);
         }
-    }
-
-    /// What has to be done about a client, by the record that is known.
-    fn home_step(&self, local: &LocalClient) -> HomeStep {
-        let Some(epoch) = self.epoch() else {
-            // Only the next epoch writes; a process that has to yield does so at once.
-            let node = &self.settings.node;
-            let yields = local.latest().is_some_and(|(_, at)| local.has_to_yield(at, node));
-            return if yields && !local.is_leaving { HomeStep::Yield } else { HomeStep::Done };
-        };
-        let node = self.settings.node.clone();
-        let me = Home { node, epoch, links: local.links };
-        let (instance, is_leaving) = (local.instance, local.is_leaving);
-        let Some((_, at)) = local.latest() else {
-            // What was never seen was never written, and what was replaced is not there.
-            let at = At { instance, homes: vec![me], former: Vec::new() };
-            return if is_leaving { HomeStep::Gone } else { HomeStep::Write(Some(at), Vec::new()) };
-        };
-        let is_other = |home: &&Home| home.node != me.node && !self.follow.is_dead(home.epoch);
-        let others: Vec<Home> = at.homes.iter().filter(is_other).cloned().collect();
-        let with = |homes| At { instance: at.instance, homes, former: at.former.clone() };
-        if is_leaving {
-            return match () {
-                () if at.homes.iter().all(|home| home.node != me.node) => HomeStep::Gone,
-                () if others.is_empty() => HomeStep::Write(None, Vec::new()),
-                () => HomeStep::Write(Some(with(others)), Vec::new()),
-            };
-        }
-        if at.instance != instance {
-            if local.has_to_yield(at, &me.node) {
-                return HomeStep::Yield;
-            }
-            let note = |home: Home| (home.node, Former { epoch: home.epoch });
-            let notes = others.into_iter().map(note).collect();
-            let mut former = at.former.clone();
-            former.retain(|former| *former != instance);
-            former.push(at.instance);
-            let (homes, former) = (vec![me], last(former, FORMERS));
-            return HomeStep::Write(Some(At { instance, homes, former }), notes);
-        }
-        if at.homes.contains(&me) {
-            return HomeStep::Done;
-        }
-        let homes = last(others.into_iter().chain([me]).collect(), HOMES);
-        HomeStep::Write(Some(with(homes)), Vec::new())
     }
 
     /// Does what has to be done about a client.
-    pub(super) fn check_home(&mut self, client: &ClientName) {
-        let Some(local) = self.homes.clients.get(client) else { return };
-        match self.home_step(local) {
+    pub(super) fn check(
+        &mut self,
+        desk: &mut Desk,
+        standing: &NodeStanding<'_>,
+        client: &ClientName,
+    ) {
+        let Some(local) = self.clients.get_mut(client) else { return };
+        match local.step(standing) {
             HomeStep::Done => {}
             HomeStep::Gone => {
                 // What the batch writes has to be taken back.
                 if !local.is_written {
-                    self.homes.clients.remove(client);
+                    self.clients.remove(client);
                 }
             }
-            HomeStep::Yield => self.yield_to_newer(client),
+            HomeStep::Yield => self.yield_to_newer(desk, standing, client),
             HomeStep::Write(..) => {
-                if let Some(local) = self.homes.clients.get_mut(client).filter(|it| !it.waits) {
+                if !local.waits {
                     local.waits = true;
-                    self.chain.push(Job::Home(client.clone()));
+                    desk.jobs.push_back(Job::Home(client.clone()));
                 }
             }
         }
     }
 
-    fn yield_to_newer(&mut self, client: &ClientName) {
-        let Some(local) = self.homes.clients.get_mut(client) else { return };
+    fn yield_to_newer(
+        &mut self,
+        desk: &mut Desk,
+        standing: &NodeStanding<'_>,
+        client: &ClientName,
+    ) {
+        let Some(local) = self.clients.get_mut(client) else { return };
         local.is_leaving = true;
         let (instance, known) = (local.instance, local.known.clone());
-        self.outputs.push_back(Output::Kick { client: client.clone(), instance });
+        desk.output(Output::Kick { client: client.clone(), instance });
         // The record may still have this node as a home of the process in charge.
-        self.check_home(client);
+        self.check(desk, standing, client);
         if let Some((generation, at)) = known {
-            self.keep_found(client, generation, at);
+            desk.tell(News::Yielded(client.clone(), generation, at));
         }
     }
 
-    pub(super) fn plan_home(&mut self, client: &ClientName) -> Option<Write> {
-        self.homes.clients.get_mut(client)?.waits = false;
-        let local = self.homes.clients.get(client)?;
-        let HomeStep::Write(at, notes) = self.home_step(local) else {
-            self.check_home(client);
+    /// What the record of a client has to become.
+    pub(super) fn plan(
+        &mut self,
+        desk: &mut Desk,
+        standing: &NodeStanding<'_>,
+        client: &ClientName,
+    ) -> Option<Write> {
+        let local = self.clients.get_mut(client)?;
+        local.waits = false;
+        let HomeStep::Write(at, notes) = local.step(standing) else {
+            self.check(desk, standing, client);
             return None;
         };
         let is = local.latest().map_or(Condition::Absent, |(generation, _)| {
             Condition::ModifiedAt(generation.revision())
         });
-        if let Some(local) = self.homes.clients.get_mut(client) {
-            local.is_written = true;
-        }
+        local.is_written = true;
         let place = RecordPlace::At(client.clone());
         let value = at.as_ref().map(At::encode);
-        Some(Write { key: self.keys.of(&place), place: Some(place), is, value, notes, at })
+        Some(Write { key: desk.keys.of(&place), place: Some(place), is, value, notes, at })
     }
 
-    pub(super) fn home_done(&mut self, client: &ClientName, write: Write, outcome: WriteOutcome) {
-        let epoch = self.epoch();
-        let Some(local) = self.homes.clients.get_mut(client) else { return };
-        (local.checked, local.is_written) = (epoch, false);
+    /// What has become of the write of a record.
+    pub(super) fn done(
+        &mut self,
+        desk: &mut Desk,
+        (standing, peers): (&NodeStanding<'_>, &PeerLinks),
+        client: &ClientName,
+        write: Write,
+        outcome: WriteOutcome,
+    ) {
+        let Some(local) = self.clients.get_mut(client) else { return };
+        (local.checked, local.is_written) = (standing.epoch, false);
         match outcome {
             WriteOutcome::Written(revision) => {
                 match write.at {
                     Some(at) => local.see(revision.into(), at),
                     None => local.known = None,
                 }
-                self.tell_superseded(client, &write.notes);
+                self.tell_superseded(desk, (standing, peers), client, &write.notes);
             }
             WriteOutcome::Refused(None) => local.known = None,
             WriteOutcome::Refused(Some(found)) => {
-                let instance = local.instance;
                 let at = At::decode(&found.value).unwrap_or_else(|error| {
-                    self.bad_record(&found.key, &error);
+                    desk.bad_record(&found.key, &error);
                     // The record of a client is rewritten by its node at any time.
-                    At { instance, homes: Vec::new(), former: Vec::new() }
+                    At { instance: local.instance, homes: Vec::new(), former: Vec::new() }
                 });
-                if let Some(local) = self.homes.clients.get_mut(client) {
-                    local.see(found.modified.into(), at);
-                }
+                local.see(found.modified.into(), at);
             }
         }
-        self.check_home(client);
+        self.check(desk, standing, client);
     }
 
     /// Tells the former homes at once; they find a note with their next renewal in any case.
-    fn tell_superseded(&mut self, client: &ClientName, notes: &[(NodeId, Former)]) {
-        let Some((generation, record)) = self.homes.known(client).cloned() else { return };
-        let Some(life) = self.membership.life else { return };
+    fn tell_superseded(
+        &self,
+        desk: &mut Desk,
+        (standing, peers): (&NodeStanding<'_>, &PeerLinks),
+        client: &ClientName,
+        notes: &[(NodeId, Former)],
+    ) {
+        let Some((generation, record)) = self.known(client).cloned() else { return };
+        let Some(incarnation) = standing.life() else { return };
         for (node, _) in notes {
-            let (client, record, incarnation) = (client.clone(), record.clone(), life.number);
-            self.send(node, PeerMessage::Superseded { client, incarnation, generation, record });
+            let (client, record) = (client.clone(), record.clone());
+            let message = PeerMessage::Superseded { client, incarnation, generation, record };
+            peers.send(desk, node, message);
         }
     }
 
     /// Another node has the record of a client: it counts if it is newer.
-    pub(super) fn learn(&mut self, client: &ClientName, generation: Generation, at: At) {
-        let Some(local) = self.homes.clients.get_mut(client) else { return };
+    pub(super) fn learn(
+        &mut self,
+        desk: &mut Desk,
+        standing: &NodeStanding<'_>,
+        client: &ClientName,
+        (generation, at): (Generation, At),
+    ) {
+        let Some(local) = self.clients.get_mut(client) else { return };
         local.see(generation, at);
-        self.check_home(client);
+        self.check(desk, standing, client);
     }
 
-    /// A note says that this change has replaced a record: the attempt to write it reads it.
-    pub(super) fn look_again(&mut self, place: &RecordPlace, change: Generation) {
-        match place {
-            RecordPlace::At(client) => {
-                if let Some(local) = self.homes.clients.get_mut(client) {
-                    local.least = local.least.max(change);
-                    self.check_home(client);
+    /// A note says that this change has replaced the record of a client: the attempt to write it
+    /// reads it.
+    pub(super) fn look_again(
+        &mut self,
+        desk: &mut Desk,
+        standing: &NodeStanding<'_>,
+        client: &ClientName,
+        change: Generation,
+    ) {
+        if let Some(local) = self.clients.get_mut(client) {
+            local.least = local.least.max(change);
+            self.check(desk, standing, client);
+        }
+    }
+
+    /// A client was looked up. If it is a client of this node, it is in charge, or it yields.
+    pub(super) fn looked_up(
+        &mut self,
+        desk: &mut Desk,
+        standing: &NodeStanding<'_>,
+        client: &ClientName,
+        known: PeerKnowledge,
+    ) {
+        match known {
+            // Another home has the client, and no record is known.
+            PeerKnowledge::At(Generation(0), _) => return,
+            PeerKnowledge::At(generation, at) => {
+                self.learn(desk, standing, client, (generation, at));
+            }
+            PeerKnowledge::Absent => {
+                // What replaced the record of this node is gone.
+                if let Some(local) = self.clients.get_mut(client) {
+                    local.least = Generation(0);
                 }
             }
-            RecordPlace::Resource(key) => self.keep(key),
-            RecordPlace::Batch(_)
-            | RecordPlace::Former(..)
-            | RecordPlace::Incarnation
-            | RecordPlace::Node(_)
-            | RecordPlace::Revoked(_) => {}
+            PeerKnowledge::Holding(..) | PeerKnowledge::Unknown => return,
         }
-    }
-
-    /// The record of a client of this node was looked up.
-    pub(super) fn confirm(&mut self, client: &ClientName) {
-        let epoch = self.epoch();
-        if let Some(local) = self.homes.clients.get_mut(client) {
-            local.confirmed = Some(self.now);
-            local.checked = local.checked.max(epoch);
+        if let Some(local) = self.clients.get_mut(client) {
+            local.confirmed = Some(desk.now);
+            local.checked = local.checked.max(standing.epoch);
         }
-    }
-
-    /// The record of a client of this node was looked up, and is absent: what replaced the record
-    /// of this node is gone.
-    pub(super) fn is_absent(&mut self, client: &ClientName) {
-        if let Some(local) = self.homes.clients.get_mut(client) {
-            local.least = Generation(0);
-        }
-        self.confirm(client);
     }
 
     /// Whether a client may be served without a look at its record. A process that was never
@@ -330,7 +377,7 @@ impl Node {
     /// had no lease, so the record has to be seen in the present epoch. A node that is cut off from
     /// an engine which other nodes hear asks these. A node without an engine that anybody hears
     /// goes on.
-    pub(super) fn is_sure(&self, local: &LocalClient) -> bool {
+    pub(super) fn is_sure(desk: &Desk, standing: &NodeStanding<'_>, local: &LocalClient) -> bool {
         if local.latest().is_none() && local.least > Generation(0) {
             // A note says that the record was replaced, perhaps before the answer to its write.
             return false;
@@ -338,36 +385,38 @@ impl Node {
         if !local.was_recorded {
             return true;
         }
-        if self.is_leased() {
-            return local.checked == self.epoch();
+        if standing.is_leased {
+            return local.checked == standing.epoch;
         }
-        let is_confirmed = |at: Moment| self.now.since(at) < CONFIRMED;
-        !self.is_cut_off_alone() || local.confirmed.is_some_and(is_confirmed)
+        let is_confirmed = |at: Moment| desk.now.since(at) < CONFIRMED;
+        !standing.is_cut_off_alone || local.confirmed.is_some_and(is_confirmed)
     }
 
-    pub(super) fn forget_homes(&mut self) {
-        for local in self.homes.clients.values_mut() {
+    /// What this node has of a client that is logged in here.
+    pub(super) fn own(
+        &self,
+        desk: &Desk,
+        standing: &NodeStanding<'_>,
+        client: &ClientName,
+    ) -> Option<(Generation, At)> {
+        let local = self.present(client).filter(|local| Self::is_sure(desk, standing, local))?;
+        if let Some((generation, at)) = &local.known
+            && at.instance == local.instance
+        {
+            return Some((*generation, at.clone()));
+        }
+        let epoch = standing.epoch.unwrap_or(NodeEpoch(0));
+        let home = Home { node: standing.node.clone(), epoch, links: local.links };
+        let (instance, former) = (local.instance, Vec::new());
+        Some((Generation(0), At { instance, homes: vec![home], former }))
+    }
+
+    /// The records are those of a former life of the store.
+    pub(super) fn forget(&mut self) {
+        for local in self.clients.values_mut() {
             (local.known, local.was_recorded) = (None, false);
             // Whatever record there is in the new life has to be seen first.
             local.least = Generation(1);
-        }
-    }
-
-    /// Whether this node serves a stream that another node opens. The time counts: a process that
-    /// was stopped for a while has to know that its lease may have ended.
-    #[must_use]
-    pub fn judge(&mut self, now: Moment, open: &PeerOpen) -> OpenVerdict {
-        self.now = self.now.max(now);
-        let local = self.homes.present(&open.client);
-        if let Some(local) = local.filter(|local| local.instance == open.instance) {
-            return if self.is_sure(local) { OpenVerdict::Serve } else { OpenVerdict::Ask };
-        }
-        let own = self.homes.known(&open.client).map(|(generation, at)| (*generation, at));
-        match own.or_else(|| self.found_record(&open.client)) {
-            Some((generation, at)) if generation > open.generation => {
-                OpenVerdict::Moved(generation, at.clone())
-            }
-            Some(_) | None => OpenVerdict::Gone,
         }
     }
 }

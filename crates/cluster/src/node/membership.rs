@@ -22,9 +22,10 @@
 
 use std::time::Duration;
 
-use super::claims::CLAIMS;
-use super::io::{EngineReply, EngineRequest, Lane, NodeEvent, Output};
-use super::{Node, What};
+use super::desk::{Desk, Life, What};
+use super::io::{EngineReply, EngineRequest, Lane, NodeEvent};
+use super::news::News;
+use super::writes::Job;
 use crate::engine::{
     Compare, Condition, Done, KeyValue, Lease, NoReply, Operation, Performed, Range, Revision,
     Transaction,
@@ -50,19 +51,12 @@ const JOIN_AGAIN: Duration = Duration::from_secs(1);
 /// The most lost records that one renewal reads: 100 KB.
 const FORMERS_READ: u32 = 500;
 
-/// The life of the store that the node knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Life {
-    pub(super) number: u64,
-    pub(super) changed: Revision,
-}
-
 #[derive(Clone, Debug, Hash)]
-pub(super) struct Member {
-    pub(super) epoch: NodeEpoch,
-    pub(super) lease: Lease,
+struct Member {
+    epoch: NodeEpoch,
+    lease: Lease,
     /// When the last successful renewal was sent.
-    pub(super) renewed: Moment,
+    renewed: Moment,
     renew_at: Moment,
     is_renewing: bool,
     beat_at: Moment,
@@ -70,7 +64,7 @@ pub(super) struct Member {
 }
 
 #[derive(Clone, Debug, Hash)]
-pub(super) enum Joining {
+enum Joining {
     /// The node joins at this moment.
     Out(Moment),
     /// A lease is asked for.
@@ -84,12 +78,12 @@ pub(super) enum Joining {
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Membership {
-    pub(super) stage: Joining,
-    pub(super) life: Option<Life>,
+    stage: Joining,
+    life: Option<Life>,
     /// The store has gone back: the present incarnation has to be replaced.
     fell: bool,
     /// The node was a member before.
-    pub(super) was_member: bool,
+    was_member: bool,
     /// The node was a member in this life of the store. Another process that has its name by now
     /// has joined later.
     has_joined: bool,
@@ -106,7 +100,7 @@ impl Membership {
         }
     }
 
-    pub(super) const fn member(&self) -> Option<&Member> {
+    const fn member(&self) -> Option<&Member> {
         match &self.stage {
             Joining::Member(member) => Some(member),
             Joining::Out(_) | Joining::Granting | Joining::Entering(..) | Joining::Left => None,
@@ -120,15 +114,16 @@ impl Membership {
         }
     }
 
-    /// The next moment at which something is due.
-    pub(super) fn deadline(&self) -> Option<Moment> {
+    /// The next moment at which something is due, the end of the lease included.
+    pub(super) fn deadline(&self, now: Moment) -> Option<Moment> {
         match &self.stage {
             Joining::Out(at) => Some(*at),
             Joining::Granting | Joining::Entering(..) | Joining::Left => None,
             Joining::Member(member) => {
                 let renewal = (!member.is_renewing).then_some(member.renew_at);
                 let beat = (!member.is_beating).then_some(member.beat_at);
-                [renewal, beat].into_iter().flatten().min()
+                let until = Some(member.until()).filter(|until| now < *until);
+                [renewal, beat, until].into_iter().flatten().min()
             }
         }
     }
@@ -136,175 +131,171 @@ impl Membership {
 
 impl Member {
     /// The moment at which the lease may have ended.
-    pub(super) const fn until(&self) -> Moment {
+    const fn until(&self) -> Moment {
         self.renewed.after(LEASE)
     }
 }
 
-/// The conditions of each write: the store is the one that the node knows.
-pub(super) fn is(key: bytes::Bytes, is: Condition) -> Compare {
-    Compare { key, is }
-}
-
-impl Node {
+impl Membership {
     /// The epoch of the node; `None` while it is no member.
     pub(super) fn epoch(&self) -> Option<NodeEpoch> {
-        self.membership.member().map(|member| member.epoch)
+        self.member().map(|member| member.epoch)
+    }
+
+    /// The lease of the epoch.
+    pub(super) fn lease(&self) -> Option<Lease> {
+        self.member().map(|member| member.lease)
     }
 
     /// Whether the lease is certainly alive.
-    pub(super) fn is_leased(&self) -> bool {
-        self.membership.member().is_some_and(|member| self.now < member.until())
+    pub(super) fn is_leased(&self, now: Moment) -> bool {
+        self.member().is_some_and(|member| now < member.until())
     }
 
-    /// The condition that the store has the incarnation that the node knows.
-    pub(super) fn same_life(&self) -> Option<Compare> {
-        let life = self.membership.life?;
-        Some(is(self.keys.of(&RecordPlace::Incarnation), Condition::ModifiedAt(life.changed)))
+    /// The life of the store.
+    pub(super) const fn life(&self) -> Option<Life> {
+        self.life
     }
 
-    fn own_key(&self) -> bytes::Bytes {
-        self.keys.of(&RecordPlace::Node(self.settings.node.clone()))
+    /// Whether the node was a member before.
+    pub(super) const fn was_member(&self) -> bool {
+        self.was_member
     }
 
-    /// The conditions that this epoch of the node lives, in this life of the store.
-    pub(super) fn same_epoch(&self) -> Option<Vec<Compare>> {
-        let created = Condition::CreatedAt(Revision(self.epoch()?.0));
-        Some(vec![self.same_life()?, is(self.own_key(), created)])
+    /// Whether the node has ended.
+    pub(super) const fn has_left(&self) -> bool {
+        matches!(self.stage, Joining::Left)
     }
 
-    /// The queries that tell why [`same_epoch`](Self::same_epoch) does not hold.
-    pub(super) fn why_not(&self) -> [Operation; 2] {
-        [self.keys.of(&RecordPlace::Incarnation), self.own_key()]
-            .map(Range::of)
-            .map(Operation::Range)
-    }
-
-    /// Does what is due.
-    pub(super) fn turn_membership(&mut self) {
-        match &mut self.membership.stage {
-            Joining::Out(at) if *at <= self.now => {
-                self.membership.stage = Joining::Granting;
-                let what = What::Grant { sent: self.now };
-                self.request(what, EngineRequest::Grant(LEASE));
+    /// Does what is due. `last`: the number of the last batch, and the change that wrote it.
+    pub(super) fn turn(&mut self, desk: &mut Desk, last: (u64, Revision)) {
+        let now = desk.now;
+        match &mut self.stage {
+            Joining::Out(at) if *at <= now => {
+                self.stage = Joining::Granting;
+                desk.request(What::Grant { sent: now }, EngineRequest::Grant(LEASE));
             }
             Joining::Out(_) | Joining::Granting | Joining::Entering(..) | Joining::Left => {}
             Joining::Member(member) => {
-                let (lease, now) = (member.lease, self.now);
+                let lease = member.lease;
                 let renews = !member.is_renewing && member.renew_at <= now;
                 let beats = !member.is_beating && member.beat_at <= now;
                 member.is_renewing |= renews;
                 member.is_beating |= beats;
                 if renews {
-                    self.request(What::KeepAlive { sent: now }, EngineRequest::KeepAlive(lease));
+                    desk.request(What::KeepAlive { sent: now }, EngineRequest::KeepAlive(lease));
                 }
                 if beats {
-                    self.beat(lease);
+                    self.beat(desk, lease, last);
                 }
             }
         }
     }
 
-    fn beat(&mut self, lease: Lease) {
-        let Some(compare) = self.same_epoch() else { return };
-        let (key, value) = (self.own_key(), self.settings.record.encode());
-        let mut lost = self.keys.formers_of(&self.settings.node);
+    fn beat(&self, desk: &mut Desk, lease: Lease, (number, changed): (u64, Revision)) {
+        let (Some(life), Some(epoch)) = (self.life, self.epoch()) else { return };
+        let (key, value) = (desk.own_key(), desk.settings.record.encode());
+        let mut lost = desk.keys.formers_of(desk.node());
         lost.limit = FORMERS_READ;
-        let batch = self.keys.of(&RecordPlace::Batch(self.settings.node.clone()));
         let then = vec![
             Operation::Put { key, value, lease: Some(lease) },
             Operation::Range(lost),
-            Operation::Range(Range::of(batch)),
+            Operation::Range(Range::of(desk.batch_key())),
         ];
-        let transaction = Transaction { compare, then, otherwise: self.why_not().into() };
-        let (number, changed) = self.chain.last();
-        self.request(
-            What::Beat { number, changed },
-            EngineRequest::Transact(Lane::Renewals, transaction),
-        );
+        let (compare, otherwise) = (desk.same_epoch(life, epoch), desk.why_not().into());
+        let beat = Transaction { compare, then, otherwise };
+        desk.transact(What::Beat { number, changed }, Lane::Renewals, beat);
     }
 
     /// The lease was granted, or not.
-    pub(super) fn granted(&mut self, sent: Moment, reply: Result<EngineReply, NoReply>) {
-        let Ok(EngineReply::Granted(lease)) = reply else { return self.join_later(JOIN_AGAIN) };
-        self.membership.stage = Joining::Entering(lease, sent);
-        let queries = [Range::of(self.keys.of(&RecordPlace::Incarnation)), self.keys.nodes()];
-        let then = queries.map(Operation::Range).into();
-        self.step(What::Survey, Transaction { then, ..Transaction::default() });
+    pub(super) fn granted(
+        &mut self,
+        desk: &mut Desk,
+        sent: Moment,
+        reply: Result<EngineReply, NoReply>,
+    ) {
+        let Ok(EngineReply::Granted(lease)) = reply else {
+            return self.join_later(desk, JOIN_AGAIN);
+        };
+        self.survey(desk, lease, sent);
     }
 
-    fn step(&mut self, what: What, transaction: Transaction) {
-        self.request(what, EngineRequest::Transact(Lane::Renewals, transaction));
+    /// Asks what there is before the record of the node is created.
+    fn survey(&mut self, desk: &mut Desk, lease: Lease, sent: Moment) {
+        self.stage = Joining::Entering(lease, sent);
+        let queries = [Range::of(desk.keys.of(&RecordPlace::Incarnation)), desk.keys.nodes()];
+        let then = queries.map(Operation::Range).into();
+        desk.transact(What::Survey, Lane::Renewals, Transaction { then, ..Transaction::default() });
     }
 
     /// An attempt to join has failed.
-    fn join_later(&mut self, pause: Duration) {
-        if let Joining::Entering(lease, _) = self.membership.stage {
-            self.request(What::Nothing, EngineRequest::Revoke(lease));
+    fn join_later(&mut self, desk: &mut Desk, pause: Duration) {
+        if let Joining::Entering(lease, _) = self.stage {
+            desk.request(What::Nothing, EngineRequest::Revoke(lease));
         }
-        let pause = self.random.about(pause);
-        self.membership.stage = Joining::Out(self.now.after(pause));
-        self.forget_requests(What::is_of_epoch);
+        let pause = desk.random.about(pause);
+        self.stage = Joining::Out(desk.now.after(pause));
+        desk.end_epoch();
     }
 
     /// The nodes and the incarnation are known: creates what is missing, one step at a time.
-    pub(super) fn surveyed(&mut self, done: &Done) {
+    pub(super) fn surveyed(&mut self, desk: &mut Desk, done: &Done) {
         let [Performed::Range { keys: life, .. }, Performed::Range { keys: nodes, .. }] =
             done.answers.as_slice()
         else {
-            return self.join_later(JOIN_AGAIN);
+            return self.join_later(desk, JOIN_AGAIN);
         };
-        let Some((life, number)) = self.known_life(life.first()) else { return };
-        if self.membership.life.is_some_and(|known| known.number != number) && !self.membership.fell
-        {
+        let Some((life, number)) = self.known_life(desk, life.first()) else { return };
+        if self.life.is_some_and(|known| known.number != number) && !self.fell {
             // Another node has noticed first that the store was replaced.
-            self.start_anew();
+            self.start_anew(desk);
         }
-        self.membership.fell = false;
-        self.membership.life = Some(Life { number, changed: life });
-        let own = self.own_key();
+        self.fell = false;
+        let life = Life { number, changed: life };
+        self.life = Some(life);
+        let own = desk.own_key();
         for node in nodes.iter().filter(|node| node.key != own) {
-            let Some(RecordPlace::Node(name)) = self.keys.place(&node.key) else { continue };
+            let Some(RecordPlace::Node(name)) = desk.keys.place(&node.key) else { continue };
             let read = Described::decode(&node.value);
-            let common = read.ok().and_then(|it| it.versions.common(self.settings.record.versions));
+            let common = read.ok().and_then(|it| it.versions.common(desk.settings.record.versions));
             if common.is_none() {
-                self.report(NodeEvent::NoCommonVersion(name));
-                return self.join_later(LEASE);
+                desk.report(NodeEvent::NoCommonVersion(name));
+                return self.join_later(desk, LEASE);
             }
         }
-        let Joining::Entering(lease, _) = self.membership.stage else { return };
-        let Some(same_life) = self.same_life() else { return };
+        let Joining::Entering(lease, _) = self.stage else { return };
+        let same_life = desk.same_life(life);
         if let Some(former) = nodes.iter().find(|node| node.key == own) {
             let process = Described::decode(&former.value).ok().map(|record| record.process);
-            if let Some(process) = process.filter(|process| {
-                self.membership.has_joined && *process != self.settings.record.process
-            }) {
-                self.report(NodeEvent::NameTaken { process });
-                return self.join_later(LEASE);
+            let is_other =
+                |process: &u64| self.has_joined && *process != desk.settings.record.process;
+            if let Some(process) = process.filter(is_other) {
+                desk.report(NodeEvent::NameTaken { process });
+                return self.join_later(desk, LEASE);
             }
             // An epoch is the change that creates the key, so the key is deleted first.
-            let compare = vec![same_life, is(own.clone(), Condition::CreatedAt(former.created))];
+            let created = Condition::CreatedAt(former.created);
+            let compare = vec![same_life, Compare { key: own.clone(), is: created }];
             let then = vec![Operation::Delete { key: own }];
             let evict = Transaction { compare, then, ..Transaction::default() };
-            return self.step(What::Prepare, evict);
+            return desk.transact(What::Prepare, Lane::Renewals, evict);
         }
         let put = |key, value| Operation::Put { key, value, lease: Some(lease) };
-        let compare = vec![same_life, is(own.clone(), Condition::Absent)];
-        let batch = self.keys.of(&RecordPlace::Batch(self.settings.node.clone()));
+        let compare = vec![same_life, Compare { key: own.clone(), is: Condition::Absent }];
         let then = vec![
-            put(own, self.settings.record.encode()),
-            put(batch, BatchMark { number: 0 }.encode()),
+            put(own, desk.settings.record.encode()),
+            put(desk.batch_key(), BatchMark { number: 0 }.encode()),
         ];
         let enter = Transaction { compare, then, ..Transaction::default() };
-        self.step(What::Enter, enter);
+        desk.transact(What::Enter, Lane::Renewals, enter);
     }
 
     /// The incarnation of the store. Asks for a new one, and returns `None`, if the store has none
     /// or one that is void.
-    fn known_life(&mut self, found: Option<&KeyValue>) -> Option<(Revision, u64)> {
-        let key = self.keys.of(&RecordPlace::Incarnation);
-        let known = self.membership.life.map(|life| life.number).filter(|_| self.membership.fell);
-        let condition = match found {
+    fn known_life(&self, desk: &mut Desk, found: Option<&KeyValue>) -> Option<(Revision, u64)> {
+        let key = desk.keys.of(&RecordPlace::Incarnation);
+        let known = self.life.map(|life| life.number).filter(|_| self.fell);
+        let is = match found {
             None => Condition::Absent,
             Some(found) => {
                 match Incarnation::decode(&found.value) {
@@ -312,33 +303,34 @@ impl Node {
                         return Some((found.modified, number));
                     }
                     Ok(_) => {}
-                    Err(error) => self.bad_record(&found.key, &error),
+                    Err(error) => desk.bad_record(&found.key, &error),
                 }
                 Condition::ModifiedAt(found.modified)
             }
         };
-        let value = Incarnation { number: self.random.bits() }.encode();
+        let value = Incarnation { number: desk.random.bits() }.encode();
         let then = vec![Operation::Put { key: key.clone(), value, lease: None }];
         let plant =
-            Transaction { compare: vec![is(key, condition)], then, ..Transaction::default() };
-        self.step(What::Prepare, plant);
+            Transaction { compare: vec![Compare { key, is }], then, ..Transaction::default() };
+        desk.transact(What::Prepare, Lane::Renewals, plant);
         None
     }
 
     /// A step before the creation of the record is done, or another node was quicker.
-    pub(super) fn prepared(&mut self) {
-        let Joining::Entering(lease, sent) = self.membership.stage else { return };
-        self.granted(sent, Ok(EngineReply::Granted(lease)));
+    pub(super) fn prepared(&mut self, desk: &mut Desk) {
+        if let Joining::Entering(lease, sent) = self.stage {
+            self.survey(desk, lease, sent);
+        }
     }
 
     /// The record is created, or not.
-    pub(super) fn entered(&mut self, done: &Done) {
-        let Joining::Entering(lease, sent) = self.membership.stage else { return };
+    pub(super) fn entered(&mut self, desk: &mut Desk, done: &Done) {
+        let Joining::Entering(lease, sent) = self.stage else { return };
         if !done.held {
-            return self.prepared();
+            return self.prepared(desk);
         }
         let epoch = NodeEpoch(done.revision.0);
-        self.membership.stage = Joining::Member(Member {
+        self.stage = Joining::Member(Member {
             epoch,
             lease,
             renewed: sent,
@@ -347,23 +339,25 @@ impl Node {
             beat_at: sent.after(RENEWAL),
             is_beating: false,
         });
-        self.membership.was_member = true;
-        self.membership.has_joined = true;
-        self.chain.begin(done.revision);
-        self.report(NodeEvent::Joined(epoch));
-        self.follow_all();
-        self.write_all();
+        (self.was_member, self.has_joined) = (true, true);
+        desk.report(NodeEvent::Joined(epoch));
+        desk.tell(News::Joined(done.revision));
     }
 
     /// A step to join has failed.
-    pub(super) fn not_joined(&mut self) {
-        self.join_later(JOIN_AGAIN);
+    pub(super) fn not_joined(&mut self, desk: &mut Desk) {
+        self.join_later(desk, JOIN_AGAIN);
     }
 
     /// The lease was renewed, or not.
-    pub(super) fn renewed(&mut self, sent: Moment, reply: Result<EngineReply, NoReply>) {
-        let now = self.now;
-        let Some(member) = self.membership.member_mut() else { return };
+    pub(super) fn renewed(
+        &mut self,
+        desk: &mut Desk,
+        sent: Moment,
+        reply: Result<EngineReply, NoReply>,
+    ) {
+        let now = desk.now;
+        let Some(member) = self.member_mut() else { return };
         member.is_renewing = false;
         match reply {
             Ok(EngineReply::Renewed(true)) => {
@@ -372,19 +366,25 @@ impl Node {
             }
             // The engine counts from a later moment, so a lease ends before its time only together
             // with the store.
-            Ok(EngineReply::Renewed(false)) if now < member.until() => self.fall(),
-            Ok(EngineReply::Renewed(false)) => self.lose_epoch(),
+            Ok(EngineReply::Renewed(false)) if now < member.until() => desk.tell(News::Fell),
+            Ok(EngineReply::Renewed(false)) => self.lose_epoch(desk),
             Ok(EngineReply::Done(_) | EngineReply::Granted(_)) | Err(_) => {
-                member.renew_at = now.after(AGAIN)
+                member.renew_at = now.after(AGAIN);
             }
         }
     }
 
     /// The record was written, or not. The last batch before the request had this number, and was
-    /// written by this change.
-    pub(super) fn beaten(&mut self, last: (u64, Revision), done: Result<&Done, NoReply>) {
-        let now = self.now;
-        let Some(member) = self.membership.member_mut() else { return };
+    /// written by this change. `has_room`: notes are not left for the next renewal.
+    pub(super) fn beaten(
+        &mut self,
+        desk: &mut Desk,
+        last: (u64, Revision),
+        has_room: bool,
+        done: Result<&Done, NoReply>,
+    ) {
+        let now = desk.now;
+        let Some(member) = self.member_mut() else { return };
         member.is_beating = false;
         let Ok(done) = done else {
             member.beat_at = now.after(AGAIN);
@@ -401,108 +401,95 @@ impl Node {
                     member.beat_at = now.after(AGAIN);
                 }
                 if !has_batch(batch.first(), last) {
-                    return self.fall();
+                    return desk.tell(News::Fell);
                 }
-                self.lost_some(keys);
+                if has_room {
+                    self.lost_some(desk, keys);
+                }
             }
-            [life, own] if !done.held => self.fenced(life, own),
+            _ if !done.held => {
+                self.fenced(desk, done);
+            }
             _ => {}
         }
     }
 
-    /// Which of the conditions of an epoch does not hold, by the answers to
-    /// [`why_not`](Self::why_not).
-    pub(super) fn fenced(&mut self, life: &Performed, own: &Performed) {
+    /// Which of the conditions of an epoch does not hold, by the answers to [`Desk::why_not`], with
+    /// which the answer begins. Returns whether all of them hold now.
+    pub(super) fn fenced(&mut self, desk: &mut Desk, done: &Done) -> bool {
+        let [life, own, ..] = done.answers.as_slice() else { return true };
         let first = |answer: &Performed| match answer {
             Performed::Range { keys, .. } => keys.first().cloned(),
             Performed::Put | Performed::Delete(_) | Performed::Inner { .. } => None,
         };
         let changed = first(life).map(|life| life.modified);
-        if self.membership.life.is_some_and(|known| changed != Some(known.changed)) {
-            return self.fall();
+        if self.life.is_some_and(|known| changed != Some(known.changed)) {
+            desk.tell(News::Fell);
+            return false;
         }
         let created = first(own).map(|own| NodeEpoch(own.created.0));
-        if created != self.epoch() {
-            self.lose_epoch();
+        let is_same = created == self.epoch();
+        if !is_same {
+            self.lose_epoch(desk);
         }
+        is_same
     }
 
     /// The epoch has ended: everything is written again in the next epoch.
-    pub(super) fn lose_epoch(&mut self) {
-        let Some(member) = self.membership.member() else { return };
-        let event = NodeEvent::EpochEnded(member.epoch);
-        self.report(event);
-        self.membership.stage = Joining::Out(self.now);
-        self.forget_requests(What::is_of_epoch);
-        self.take_back_batch();
+    fn lose_epoch(&mut self, desk: &mut Desk) {
+        let Some(member) = self.member() else { return };
+        desk.report(NodeEvent::EpochEnded(member.epoch));
+        self.stage = Joining::Out(desk.now);
+        desk.end_epoch();
+        desk.tell(News::EpochOver);
     }
 
     /// The numbers of the store have gone back, or its incarnation has changed.
-    pub(super) fn fall(&mut self) {
-        if matches!(self.membership.stage, Joining::Left) {
+    pub(super) fn fall(&mut self, desk: &mut Desk) {
+        if self.has_left() {
             return;
         }
-        self.membership.fell = true;
-        self.take_back_batch();
-        self.start_anew();
-        let pause = self.random.about(AGAIN);
-        self.membership.stage = Joining::Out(self.now.after(pause));
-        self.forget_requests(What::is_of_epoch);
+        self.fell = true;
+        desk.tell(News::EpochOver);
+        self.start_anew(desk);
+        let pause = desk.random.about(AGAIN);
+        self.stage = Joining::Out(desk.now.after(pause));
     }
 
-    /// Forgets all numbers of the former life of the store.
-    fn start_anew(&mut self) {
-        self.report(NodeEvent::StoreRestored);
-        self.revision = Revision(0);
-        self.membership.has_joined = false;
-        self.asked.clear();
-        self.forget_tables();
-        self.forget_found();
-        self.forget_claims();
-        self.forget_homes();
-        self.forget_old_writes();
-        self.sweep.forget();
+    /// All numbers of the former life of the store are void.
+    fn start_anew(&mut self, desk: &mut Desk) {
+        desk.report(NodeEvent::StoreRestored);
+        desk.forget_numbers();
+        self.has_joined = false;
+        desk.tell(News::Anew);
     }
 
     /// Notes of other nodes say that they have replaced records of this node.
-    fn lost_some(&mut self, notes: &[KeyValue]) {
-        let epoch = self.epoch();
-        if self.chain.backlog() > CLAIMS {
-            // The notes are read again with the next renewal.
-            return;
-        }
+    fn lost_some(&self, desk: &mut Desk, notes: &[KeyValue]) {
         for note in notes {
-            let Some(RecordPlace::Former(_, place)) = self.keys.place(&note.key) else { continue };
-            let is_of_epoch = Former::decode(&note.value).is_ok_and(|it| Some(it.epoch) == epoch);
+            let Some(RecordPlace::Former(_, place)) = desk.keys.place(&note.key) else { continue };
+            let is_of_epoch =
+                Former::decode(&note.value).is_ok_and(|it| Some(it.epoch) == self.epoch());
+            let delete = Job::Delete(note.key.clone(), note.modified);
             if is_of_epoch {
-                self.look_again(&place, note.modified.into());
+                desk.tell(News::Lost { place: *place, change: note.modified.into(), delete });
+            } else {
+                desk.jobs.push_back(delete);
             }
-            self.chain.delete(note.key.clone(), note.modified);
         }
     }
 
     /// The node ends.
-    pub(super) fn leave(&mut self) {
-        let lease = match &self.membership.stage {
+    pub(super) fn leave(&mut self, desk: &mut Desk) {
+        let lease = match &self.stage {
             Joining::Entering(lease, _) | Joining::Member(Member { lease, .. }) => Some(*lease),
             Joining::Out(_) | Joining::Granting | Joining::Left => None,
         };
         if let Some(lease) = lease {
-            self.request(What::Nothing, EngineRequest::Revoke(lease));
+            desk.request(What::Nothing, EngineRequest::Revoke(lease));
         }
-        self.membership.stage = Joining::Left;
-        self.asked.clear();
-        self.end_watch();
-    }
-
-    fn report(&mut self, event: NodeEvent) {
-        self.outputs.push_back(Output::Report(event));
-    }
-
-    /// Reports a value that is no record.
-    pub(super) fn bad_record(&mut self, key: &[u8], error: &crate::record::BadRecord) {
-        let key = String::from_utf8_lossy(key).into_owned();
-        self.report(NodeEvent::BadRecord { key, reason: error.to_string() });
+        self.stage = Joining::Left;
+        desk.forget_requests();
     }
 }
 

@@ -9,46 +9,59 @@
 //! The rule for a driver: take all outputs after each input, carry out requests to the engine in
 //! any order, and answer each once, after 1 s at the latest.
 //!
-//! | question | file |
-//! |---|---|
-//! | what goes in and out | `io.rs` |
-//! | when is the node a member, and what ends its epoch | `membership.rs` |
-//! | what do all nodes follow | `follow.rs` |
-//! | how is something written once, although answers get lost | `chain.rs` |
-//! | who gets a resource | `claims.rs` |
-//! | which process of a client is in charge, and who serves it | `homes.rs` |
-//! | where is a client, or the holder of a resource | `look_ups.rs`, `cache.rs` |
-//! | what do nodes tell each other, and when is a node ready | `peers.rs` |
-//! | who deletes what nobody needs | `sweep.rs` |
+//! | question | file | input | what comes out |
+//! |---|---|---|---|
+//! | what goes in and out of a node | `io.rs` | | |
+//! | when is the node a member, and what ends its epoch | `membership.rs` | answers about lease and record | requests, `Joined`, `EpochOver`, `Anew`, `Lost` |
+//! | what do all nodes follow | `follow.rs` | pages, the watch | requests, a watch, `Port`, revocations |
+//! | how is something written once, although answers get lost | `chain.rs` | jobs, answers to batches | batches, `Done` |
+//! | who gets a resource | `claims.rs` | claims, releases, what was written | jobs, answers to claims, losses |
+//! | which process of a client is in charge, and who serves it | `homes.rs` | log-ins, log-outs, records | jobs, kicks, messages, `Yielded` |
+//! | where is a client, or the holder of a resource | `look_ups.rs`, `cache.rs` | questions, answers of the engine and of nodes | requests, messages, `Looked`, `Answer` |
+//! | what do nodes tell each other | `peers.rs` | links, what nodes say | messages, readiness |
+//! | who deletes what nobody needs | `sweep.rs` | pages | requests, jobs |
+//!
+//! **The parts do not know each other.** A part is a value with its own state. Each of its methods
+//! gets the desk (`desk.rs`: name, time, random numbers, and the trays for outputs and jobs), and
+//! where it needs it how the node stands (`standing.rs`: epoch, lease, followed tables). What
+//! another part has to know is news (`news.rs`), and this file gives each news to whom it concerns.
+//! So this file is the only one that knows all parts.
 
 mod cache;
 mod chain;
 mod claims;
+mod desk;
 mod follow;
 mod homes;
 mod io;
 mod look_ups;
 mod membership;
+mod news;
 mod peers;
 pub(crate) mod random;
+mod standing;
 mod sweep;
+mod writes;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use chain::Chain;
 use claims::Claims;
+use desk::{Desk, What};
 use follow::Follow;
 use homes::Homes;
 use look_ups::LookUps;
 use membership::Membership;
+use news::{News, Waiter};
 use peers::PeerLinks;
-use random::Random;
+use standing::NodeStanding;
 use sweep::Sweep;
+use writes::{Job, Write, WriteOutcome};
 
 use crate::engine::{Done, NoReply, Revision};
-use crate::keys::Keyspace;
+use crate::keys::RecordPlace;
 use crate::moment::Moment;
-use crate::names::{Generation, Key, NodeId};
+use crate::names::{ClientName, Generation, Key, NodeId};
 use crate::record::Holding;
 
 pub use chain::BATCH;
@@ -67,18 +80,7 @@ pub use sweep::SWEEP;
 /// A node of the cluster.
 #[derive(Clone, Debug, Hash)]
 pub struct Node {
-    settings: NodeSettings,
-    keys: Keyspace,
-    random: Random,
-    now: Moment,
-    outputs: VecDeque<Output>,
-    /// The requests to the engine that have no answer yet.
-    asked: BTreeMap<RequestId, Outstanding>,
-    requests: u64,
-    /// The highest revision of any answer.
-    revision: Revision,
-    /// When the engine answered last.
-    heard: Option<Moment>,
+    desk: Desk,
     membership: Membership,
     follow: Follow,
     chain: Chain,
@@ -89,132 +91,92 @@ pub struct Node {
     sweep: Sweep,
 }
 
-/// A request to the engine without an answer.
-#[derive(Clone, Debug, Hash)]
-struct Outstanding {
-    what: What,
-    /// The highest revision of the answers before the request was sent. An answer is linearizable,
-    /// so a lower revision in it shows that the store has gone back.
-    floor: Revision,
-}
-
-/// What a request to the engine is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum What {
-    /// A lease for a new epoch.
-    Grant { sent: Moment },
-    /// What there is before the record of the node is created.
-    Survey,
-    /// An incarnation, or the end of a former record of the node.
-    Prepare,
-    /// The record of the node.
-    Enter,
-    /// The renewal of the lease.
-    KeepAlive { sent: Moment },
-    /// The renewal of the record, after this batch, which was written by this change.
-    Beat { number: u64, changed: Revision },
-    /// A page of the followed tables.
-    Page,
-    /// A batch of writes.
-    Batch,
-    /// A batch of look-ups.
-    LookUp,
-    /// A page of the sweep.
-    Sweep,
-    /// Nobody waits for the answer.
-    Nothing,
-}
-
-impl What {
-    /// Whether the request is void once the epoch has ended.
-    const fn is_of_epoch(self) -> bool {
-        match self {
-            Self::Grant { .. }
-            | Self::Survey
-            | Self::Prepare
-            | Self::Enter
-            | Self::KeepAlive { .. }
-            | Self::Beat { .. }
-            | Self::Batch => true,
-            Self::Page | Self::LookUp | Self::Sweep | Self::Nothing => false,
-        }
-    }
+/// How the node stands. It borrows the followed tables alone, so that a part can change beside it.
+macro_rules! standing {
+    ($node:expr) => {
+        &NodeStanding::of(&$node.desk, &$node.membership, &$node.peers, &$node.follow)
+    };
 }
 
 impl Node {
     /// A node that joins at once.
     #[must_use]
     pub fn new(settings: NodeSettings, now: Moment) -> Self {
-        let mut random = Random(settings.seed);
-        let sweep = Sweep::new(now.after(random.about(SWEEP)));
+        let cache = settings.cache;
+        let mut desk = Desk::new(settings, now);
+        let sweep = Sweep::new(now.after(desk.random.about(SWEEP)));
         Self {
-            keys: Keyspace::new(&settings.cluster),
-            random,
-            now,
-            outputs: VecDeque::new(),
-            asked: BTreeMap::new(),
-            requests: 0,
-            revision: Revision(0),
-            heard: None,
+            desk,
             membership: Membership::new(now),
             follow: Follow::new(),
             chain: Chain::new(),
             claims: Claims::default(),
             homes: Homes::default(),
-            look_ups: LookUps::new(settings.cache),
+            look_ups: LookUps::new(cache),
             peers: PeerLinks::new(),
             sweep,
-            settings,
         }
     }
 
     /// Handles an input.
     pub fn handle(&mut self, now: Moment, input: NodeInput) {
-        self.now = self.now.max(now);
+        self.desk.now = self.desk.now.max(now);
         match input {
             NodeInput::Wish(wish) => self.wish(wish),
             NodeInput::Wishes(wishes) => wishes.into_iter().for_each(|wish| self.wish(wish)),
-            NodeInput::Answer(id, answer) => self.answer_of_engine(id, answer),
-            NodeInput::Watched(id, what) => self.watched(id, what),
-            NodeInput::LinkUp(node) => self.link_up(node),
-            NodeInput::LinkDown(node) => self.link_down(&node),
+            NodeInput::Answer(id, answer) => self.answered(id, answer),
+            NodeInput::Watched(id, what) => {
+                let life = self.membership.life().map(|life| life.number);
+                self.follow.watched(&mut self.desk, id, what, life);
+            }
+            NodeInput::LinkUp(node) => self.peers.link_up(&mut self.desk, node),
+            NodeInput::LinkDown(node) => {
+                self.peers.link_down(&node);
+                self.look_ups.answers_nothing(&mut self.desk, &node);
+            }
             NodeInput::Message(from, message) => self.message(from, message),
             NodeInput::Timeout => {}
         }
-        if self.has_left() {
-            return;
+        self.pass_on();
+        if !self.membership.has_left() {
+            self.turn();
         }
-        self.turn_membership();
-        self.turn_follow();
-        self.turn_claims();
+    }
+
+    /// Each part does what is due.
+    fn turn(&mut self) {
+        self.membership.turn(&mut self.desk, self.chain.last());
+        self.follow.turn(&mut self.desk);
+        self.claims.turn(&mut self.desk);
         self.turn_chain();
-        self.turn_look_ups();
-        self.turn_sweep();
-        self.turn_peers();
+        let standing = standing!(self);
+        self.look_ups.turn(&mut self.desk, (standing, &self.peers));
+        self.pass_on();
+        let (standing, backlog) = (standing!(self), self.chain.backlog(&self.desk));
+        self.sweep.turn(&mut self.desk, standing, backlog);
+        let is_ready = self.is_ready();
+        self.peers.turn(&mut self.desk, is_ready);
     }
 
     /// What has to be done next.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        self.desk.poll_output()
     }
 
     /// The moment at which the node wants [`NodeInput::Timeout`].
     #[must_use]
     pub fn deadline(&self) -> Option<Moment> {
-        if self.has_left() {
+        if self.membership.has_left() {
             return None;
         }
-        let is_leased = self.is_leased();
         let moments = [
-            self.membership.deadline(),
-            self.membership.member().map(membership::Member::until).filter(|_| is_leased),
+            self.membership.deadline(self.desk.now),
             self.follow.deadline(),
             self.claims.deadline(),
-            self.chain.deadline().filter(|_| is_leased),
+            self.chain.deadline(&self.desk).filter(|_| self.is_member()),
             self.look_ups.deadline(),
             self.sweep.deadline(),
-            self.peers.deadline(),
-            self.silence_deadline(),
+            self.peers.deadline(&self.desk),
         ];
         moments.into_iter().flatten().min()
     }
@@ -222,7 +184,15 @@ impl Node {
     /// Whether the node is a member, and its lease is certainly alive.
     #[must_use]
     pub fn is_member(&self) -> bool {
-        self.is_leased()
+        self.membership.is_leased(self.desk.now)
+    }
+
+    /// Whether visitors and clients should be sent to this node: it was a member, and the engine or
+    /// another node is heard.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let is_near = self.is_member() || self.desk.has_heard(LEASE) || self.peers.is_linked();
+        self.membership.was_member() && !self.membership.has_left() && is_near
     }
 
     /// The living nodes, as far as this node knows.
@@ -245,7 +215,7 @@ impl Node {
     /// The number of writes that wait for the engine.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        self.chain.backlog()
+        self.chain.backlog(&self.desk)
     }
 
     /// The number of answers of look-ups that are kept.
@@ -254,75 +224,280 @@ impl Node {
         self.look_ups.cached()
     }
 
-    fn has_left(&self) -> bool {
-        matches!(self.membership.stage, membership::Joining::Left)
+    /// Whether this node serves a stream that another node opens. The time counts: a process that
+    /// was stopped for a while has to know that its lease may have ended.
+    #[must_use]
+    pub fn judge(&mut self, now: Moment, open: &PeerOpen) -> OpenVerdict {
+        self.desk.now = self.desk.now.max(now);
+        let local = self.homes.present(&open.client);
+        if let Some(local) = local.filter(|local| local.instance == open.instance) {
+            let is_sure = Homes::is_sure(&self.desk, standing!(self), local);
+            return if is_sure { OpenVerdict::Serve } else { OpenVerdict::Ask };
+        }
+        let own = self.homes.known(&open.client).map(|(generation, at)| (*generation, at));
+        match own.or_else(|| self.look_ups.kept(&open.client)) {
+            Some((generation, at)) if generation > open.generation => {
+                OpenVerdict::Moved(generation, at.clone())
+            }
+            Some(_) | None => OpenVerdict::Gone,
+        }
     }
 
     fn wish(&mut self, wish: ServerWish) {
+        let standing = standing!(self);
+        let desk = &mut self.desk;
         match wish {
             ServerWish::Claim { ticket, key, client, instance, about, expected } => {
-                self.claim((ticket, key), (client, instance), about, expected);
+                let (wanted, by) = ((ticket, key), (client, instance));
+                self.claims.claim(desk, standing.is_leased, wanted, by, about, expected);
             }
-            ServerWish::Release { key, generation } => self.release(key, generation),
+            ServerWish::Release { key, generation } => self.claims.release(desk, key, generation),
             ServerWish::Find { ticket, subject } => self.find(ticket, subject),
             ServerWish::Refused { subject, generation, moved } => {
-                self.refused_by_owner(subject, generation, moved);
+                self.look_ups.refused_by_owner(desk, standing, &subject, generation, moved);
             }
             ServerWish::LoggedIn { client, instance, links } => {
-                self.logged_in(client, instance, links)
+                self.homes.logged_in(desk, standing, (client, instance), links);
             }
-            ServerWish::LoggedOut { client, instance } => self.logged_out(&client, instance),
+            ServerWish::LoggedOut { client, instance } => {
+                self.homes.logged_out(desk, standing, &client, instance);
+            }
             ServerWish::Describe { draining, links } => {
-                self.settings.record.draining = draining;
-                self.settings.record.links = links;
+                (desk.settings.record.draining, desk.settings.record.links) = (draining, links);
             }
-            ServerWish::Leave => self.leave(),
-        }
-    }
-
-    fn request(&mut self, what: What, request: EngineRequest) {
-        self.requests += 1;
-        let id = RequestId(self.requests);
-        if what != What::Nothing {
-            self.asked.insert(id, Outstanding { what, floor: self.revision });
-        }
-        self.outputs.push_back(Output::Request(id, request));
-    }
-
-    /// Answers to these requests are ignored from now on.
-    fn forget_requests(&mut self, is_void: fn(What) -> bool) {
-        self.asked.retain(|_, asked| !is_void(asked.what));
-    }
-
-    fn answer_of_engine(&mut self, id: RequestId, answer: Result<EngineReply, NoReply>) {
-        let Some(Outstanding { what, floor }) = self.asked.remove(&id) else { return };
-        if answer.is_ok() {
-            self.heard = Some(self.now);
-        }
-        if let Ok(EngineReply::Done(done)) = &answer {
-            if done.revision < floor {
-                return self.fall();
+            ServerWish::Leave => {
+                self.membership.leave(desk);
+                self.follow.end_watch(desk);
             }
-            self.revision = self.revision.max(done.revision);
         }
+        self.pass_on();
+    }
+
+    /// The server asks where somebody is.
+    fn find(&mut self, ticket: Ticket, subject: Subject) {
+        let around = (standing!(self), &self.peers);
+        let desk = &mut self.desk;
+        let local = match &subject {
+            Subject::Client(client) => self.homes.present(client),
+            Subject::Resource(_) => None,
+        };
+        match local {
+            Some(local) if Homes::is_sure(desk, around.0, local) => {
+                desk.output(Output::Found(ticket, Located::Here(local.instance)));
+            }
+            Some(_) => self.look_ups.want(desk, around, subject, Waiter::Server(ticket)),
+            None => self.look_ups.find(desk, around, ticket, subject),
+        }
+    }
+
+    /// A message of another node.
+    fn message(&mut self, from: NodeId, message: PeerMessage) {
+        let standing = standing!(self);
+        let desk = &mut self.desk;
+        match message {
+            PeerMessage::Status { hears_engine } => self.peers.says(desk, &from, hears_engine),
+            PeerMessage::Ask { id, subject, ask_engine } => {
+                // What this node has itself: a client that is logged in here, a resource that it
+                // holds.
+                let own = match &subject {
+                    Subject::Client(client) => self
+                        .homes
+                        .own(desk, standing, client)
+                        .map(|(generation, at)| PeerKnowledge::At(generation, at)),
+                    Subject::Resource(key) => self
+                        .claims
+                        .own_holding(standing, key)
+                        .map(|(generation, holding)| PeerKnowledge::Holding(generation, holding)),
+                };
+                if own.is_none() && ask_engine {
+                    let waiter = Waiter::Peer(from, id);
+                    return self.look_ups.want(desk, (standing, &self.peers), subject, waiter);
+                }
+                let known = own.unwrap_or(PeerKnowledge::Unknown);
+                self.peers.answer(desk, standing.life(), (&from, id), known);
+            }
+            PeerMessage::Answer { id, incarnation, known } => {
+                let is_same = standing.life() == Some(incarnation);
+                let known = if is_same { known } else { PeerKnowledge::Unknown };
+                self.look_ups.answered(desk, &from, id, known);
+            }
+            PeerMessage::Superseded { client, incarnation, generation, record } => {
+                if standing.life() != Some(incarnation) {
+                    return;
+                }
+                if standing.is_leased {
+                    // The message may be late, so the record is read.
+                    self.homes.look_again(desk, standing, &client, generation);
+                } else {
+                    self.homes.learn(desk, standing, &client, (generation, record));
+                }
+            }
+        }
+    }
+
+    /// The engine has answered a request, or not.
+    fn answered(&mut self, id: RequestId, answer: Result<EngineReply, NoReply>) {
+        let Some(what) = self.desk.answered(id, &answer) else { return };
         let done: Result<&Done, NoReply> = match &answer {
             Ok(EngineReply::Done(done)) => Ok(done),
             Ok(EngineReply::Granted(_) | EngineReply::Renewed(_)) => Err(NoReply::Unknown),
             Err(failure) => Err(*failure),
         };
+        let standing = standing!(self);
+        let desk = &mut self.desk;
         match (what, done) {
-            (What::Grant { sent }, _) => self.granted(sent, answer),
-            (What::KeepAlive { sent }, _) => self.renewed(sent, answer),
-            (What::Survey, Ok(done)) => self.surveyed(done),
-            (What::Prepare, Ok(_)) => self.prepared(),
-            (What::Enter, Ok(done)) => self.entered(done),
-            (What::Survey | What::Prepare | What::Enter, Err(_)) => self.not_joined(),
-            (What::Beat { number, changed }, done) => self.beaten((number, changed), done),
-            (What::Page, done) => self.page(done),
-            (What::Batch, done) => self.batched(done),
-            (What::LookUp, done) => self.looked_up(done),
-            (What::Sweep, done) => self.swept(done),
+            (What::Grant { sent }, _) => self.membership.granted(desk, sent, answer),
+            (What::KeepAlive { sent }, _) => self.membership.renewed(desk, sent, answer),
+            (What::Survey, Ok(done)) => self.membership.surveyed(desk, done),
+            (What::Prepare, Ok(_)) => self.membership.prepared(desk),
+            (What::Enter, Ok(done)) => self.membership.entered(desk, done),
+            (What::Survey | What::Prepare | What::Enter, Err(_)) => {
+                self.membership.not_joined(desk);
+            }
+            (What::Beat { number, changed }, done) => {
+                let has_room = self.chain.backlog(desk) <= CLAIMS;
+                self.membership.beaten(desk, (number, changed), has_room, done);
+            }
+            (What::Page, done) => self.follow.page(desk, done),
+            (What::Batch, done) => {
+                self.chain.answered(desk, done);
+                if let Some(refused) = done.ok().filter(|done| !done.held)
+                    && self.membership.fenced(desk, refused)
+                {
+                    self.chain.refused(desk, refused);
+                }
+            }
+            (What::LookUp, done) => {
+                self.look_ups.looked_up(desk, &self.peers, done);
+                if let Some(refused) = done.ok().filter(|done| !done.held) {
+                    self.membership.fenced(desk, refused);
+                }
+            }
+            (What::Sweep, done) => self.sweep.swept(desk, standing, done),
             (What::Nothing, _) => {}
+        }
+    }
+
+    /// Gives all news to whom they concern.
+    fn pass_on(&mut self) {
+        while let Some(news) = self.desk.next_news() {
+            self.hear(news);
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        let standing = standing!(self);
+        let desk = &mut self.desk;
+        match news {
+            News::Joined(change) => {
+                self.chain.begin(change);
+                self.follow.begin(desk);
+                self.write_all();
+            }
+            News::EpochOver => {
+                let jobs = self.chain.take_back();
+                self.put_back(jobs);
+            }
+            News::Fell => self.membership.fall(desk),
+            News::Anew => {
+                self.follow.forget(desk);
+                self.look_ups.forget();
+                self.claims.forget();
+                self.homes.forget();
+                self.sweep.forget();
+                // Writes whose condition is a number of the former life.
+                desk.jobs.retain(|job| !matches!(job, Job::Release(..) | Job::Delete(..)));
+            }
+            News::Lost { place, change, delete } => {
+                match &place {
+                    RecordPlace::At(client) => {
+                        self.homes.look_again(desk, standing, client, change);
+                    }
+                    RecordPlace::Resource(key) => self.claims.keep(desk, key),
+                    RecordPlace::Batch(_)
+                    | RecordPlace::Former(..)
+                    | RecordPlace::Incarnation
+                    | RecordPlace::Node(_)
+                    | RecordPlace::Revoked(_) => {}
+                }
+                desk.jobs.push_back(delete);
+            }
+            News::Port(key, holder) => {
+                if let Some((generation, holder)) = &holder {
+                    self.claims.look_at_port(desk, &key, *generation, holder);
+                }
+                desk.output(Output::Port { key, holder });
+            }
+            News::Done(job, write, outcome) => self.done(job, write, outcome),
+            News::Yielded(client, generation, at) => {
+                self.look_ups.keep_found(desk, standing, &client, generation, at);
+            }
+            News::Looked(client, known) => self.homes.looked_up(desk, standing, &client, known),
+            News::Answer { waiter: Waiter::Peer(node, id), known, .. } => {
+                self.peers.answer(desk, standing.life(), (&node, id), known);
+            }
+            News::Answer { waiter: Waiter::Server(ticket), subject, known, age } => {
+                let local = match &subject {
+                    Subject::Client(client) => self.homes.present(client),
+                    Subject::Resource(_) => None,
+                };
+                let located = match local {
+                    Some(local) if Homes::is_sure(desk, standing, local) => {
+                        Located::Here(local.instance)
+                    }
+                    Some(_) => Located::Away,
+                    None => look_ups::located(standing, known, age),
+                };
+                desk.output(Output::Found(ticket, located));
+            }
+        }
+    }
+
+    /// Sends the next batch of writes.
+    fn turn_chain(&mut self) {
+        let standing = standing!(self);
+        let (claims, homes) = (&mut self.claims, &mut self.homes);
+        let plan = |desk: &mut Desk, job: &Job| match job {
+            Job::Claim(ticket, _) => claims.plan_claim(desk, standing, *ticket),
+            Job::Keep(key) => claims.plan_keep(desk, standing, key),
+            Job::Release(key, generation) => {
+                let key = desk.keys.of(&RecordPlace::Resource(key.clone()));
+                Some(Write::delete(key, generation.revision()))
+            }
+            Job::Home(client) => homes.plan(desk, standing, client),
+            Job::Delete(key, modified) => Some(Write::delete(key.clone(), *modified)),
+        };
+        let lease = self.membership.lease();
+        let later = self.chain.turn(&mut self.desk, standing, lease, plan);
+        self.put_back(later);
+        self.pass_on();
+    }
+
+    /// Jobs that were planned wait again, before all others.
+    fn put_back(&mut self, jobs: Vec<Job>) {
+        for job in jobs.into_iter().rev() {
+            match &job {
+                Job::Home(client) => self.homes.waits_again(client),
+                Job::Keep(key) => self.claims.waits_again(key),
+                Job::Claim(..) | Job::Release(..) | Job::Delete(..) => {}
+            }
+            self.desk.jobs.push_front(job);
+        }
+    }
+
+    fn done(&mut self, job: Job, write: Write, outcome: WriteOutcome) {
+        let standing = standing!(self);
+        let desk = &mut self.desk;
+        match job {
+            Job::Claim(ticket, key) => {
+                self.claims.claim_done(desk, standing, (ticket, key), outcome);
+            }
+            Job::Keep(key) => self.claims.keep_done(desk, standing, key, outcome),
+            Job::Home(client) => {
+                self.homes.done(desk, (standing, &self.peers), &client, write, outcome);
+            }
+            // Whatever is there now is newer.
+            Job::Release(..) | Job::Delete(..) => {}
         }
     }
 
@@ -330,16 +505,17 @@ impl Node {
     fn write_all(&mut self) {
         enum Of {
             Key(Key),
-            Client(crate::names::ClientName),
+            Client(ClientName),
         }
         let keys = self.claims.held().map(|(key, _)| Of::Key(key.clone()));
         let clients = self.homes.names().cloned().map(Of::Client);
         let mut all: Vec<_> = keys.chain(clients).collect();
-        self.random.shuffle(&mut all);
+        self.desk.random.shuffle(&mut all);
+        let standing = standing!(self);
         for one in all {
             match one {
-                Of::Key(key) => self.keep(&key),
-                Of::Client(client) => self.check_home(&client),
+                Of::Key(key) => self.claims.keep(&mut self.desk, &key),
+                Of::Client(client) => self.homes.check(&mut self.desk, standing, &client),
             }
         }
     }

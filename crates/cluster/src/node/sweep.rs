@@ -6,8 +6,11 @@
 
 use std::time::Duration;
 
-use super::io::{EngineRequest, Lane};
-use super::{Node, What};
+use super::desk::{Desk, What};
+use super::follow::PAGE;
+use super::io::Lane;
+use super::standing::NodeStanding;
+use super::writes::Job;
 use crate::engine::{Done, KeyValue, NoReply, Operation, Performed, Range, Transaction};
 use crate::keys::RecordPlace;
 use crate::moment::Moment;
@@ -46,81 +49,85 @@ impl Sweep {
     }
 }
 
-impl Node {
-    pub(super) fn turn_sweep(&mut self) {
-        if self.sweep.is_asked || self.sweep.at > self.now {
+impl Sweep {
+    /// Reads the next page. `backlog`: the number of writes that wait.
+    pub(super) fn turn(&mut self, desk: &mut Desk, standing: &NodeStanding<'_>, backlog: usize) {
+        if self.is_asked || self.at > desk.now {
             return;
         }
-        if self.sweep.left.is_empty() {
-            self.sweep.at = self.now.after(self.random.about(SWEEP));
-            let is_first = self.nodes().keys().next() == Some(&self.settings.node);
-            if !is_first || !self.is_leased() {
+        if self.left.is_empty() {
+            self.at = desk.now.after(desk.random.about(SWEEP));
+            let is_first = standing.follow.nodes().keys().next() == Some(desk.node());
+            if !is_first || !standing.is_leased {
                 return;
             }
-            self.sweep.left = self.keys.unleased().into();
-            self.sweep.at = self.now;
+            self.left = desk.keys.unleased().into();
         }
-        let next_at = self.now.after(AGAIN);
-        if self.chain.backlog() > BACKLOG || !self.is_leased() {
-            self.sweep.at = next_at;
+        self.at = desk.now.after(AGAIN);
+        if backlog > BACKLOG || !standing.is_leased {
             return;
         }
-        let (Some(compare), Some(range)) = (self.same_epoch(), self.sweep.left.last()) else {
-            self.sweep.at = next_at;
+        let (Some(compare), Some(range)) = (standing.same_epoch(desk), self.left.last()) else {
             return;
         };
-        let range = Range { limit: super::follow::PAGE, ..range.clone() };
+        let range = Range { limit: PAGE, ..range.clone() };
         let then = vec![Operation::Range(range)];
         let page = Transaction { compare, then, ..Transaction::default() };
-        self.sweep.is_asked = true;
-        self.request(What::Sweep, EngineRequest::Transact(Lane::LookUps, page));
+        self.at = desk.now;
+        self.is_asked = true;
+        desk.transact(What::Sweep, Lane::LookUps, page);
     }
 
     /// A page was read, or not.
-    pub(super) fn swept(&mut self, done: Result<&Done, NoReply>) {
-        self.sweep.is_asked = false;
+    pub(super) fn swept(
+        &mut self,
+        desk: &mut Desk,
+        standing: &NodeStanding<'_>,
+        done: Result<&Done, NoReply>,
+    ) {
+        self.is_asked = false;
         let Some(Performed::Range { keys, more }) = done.ok().and_then(|done| done.answers.first())
         else {
-            self.sweep.at = self.now.after(AGAIN);
+            self.at = desk.now.after(AGAIN);
             return;
         };
-        match (keys.last(), self.sweep.left.last_mut()) {
+        match (keys.last(), self.left.last_mut()) {
             (Some(last), Some(range)) if *more => {
-                range.from = [&last.key[..], &[0]].concat().into()
+                range.from = [&last.key[..], &[0]].concat().into();
             }
             (Some(_) | None, Some(_) | None) => {
-                self.sweep.left.pop();
+                self.left.pop();
             }
         }
-        if self.sweep.left.is_empty() {
-            self.sweep.at = self.now.after(self.random.about(SWEEP));
+        if self.left.is_empty() {
+            self.at = desk.now.after(desk.random.about(SWEEP));
         }
         for found in keys {
-            if self.is_dead(found) {
-                self.chain.delete(found.key.clone(), found.modified);
+            if is_dead(desk, standing, found) {
+                desk.jobs.push_back(Job::Delete(found.key.clone(), found.modified));
             }
         }
     }
+}
 
-    /// Whether a record names dead epochs alone.
-    fn is_dead(&self, found: &KeyValue) -> bool {
-        let value = &found.value;
-        match self.keys.place(&found.key) {
-            Some(RecordPlace::At(_)) => At::decode(value)
-                .is_ok_and(|at| at.homes.iter().all(|home| self.is_void(&home.node, home.epoch))),
-            Some(RecordPlace::Resource(_)) => {
-                Holding::decode(value).is_ok_and(|it| self.is_void(&it.node, it.epoch))
-            }
-            Some(RecordPlace::Former(node, _)) => {
-                Former::decode(value).is_ok_and(|it| self.is_void(&node, it.epoch))
-            }
-            None
-            | Some(
-                RecordPlace::Batch(_)
-                | RecordPlace::Incarnation
-                | RecordPlace::Node(_)
-                | RecordPlace::Revoked(_),
-            ) => false,
+/// Whether a record names dead epochs alone.
+fn is_dead(desk: &Desk, standing: &NodeStanding<'_>, found: &KeyValue) -> bool {
+    let value = &found.value;
+    match desk.keys.place(&found.key) {
+        Some(RecordPlace::At(_)) => At::decode(value)
+            .is_ok_and(|at| at.homes.iter().all(|home| standing.is_void(&home.node, home.epoch))),
+        Some(RecordPlace::Resource(_)) => {
+            Holding::decode(value).is_ok_and(|it| standing.is_void(&it.node, it.epoch))
         }
+        Some(RecordPlace::Former(node, _)) => {
+            Former::decode(value).is_ok_and(|it| standing.is_void(&node, it.epoch))
+        }
+        None
+        | Some(
+            RecordPlace::Batch(_)
+            | RecordPlace::Incarnation
+            | RecordPlace::Node(_)
+            | RecordPlace::Revoked(_),
+        ) => false,
     }
 }

@@ -1,0 +1,58 @@
+//! How the node stands at a moment, for the parts that write and answer.
+
+use super::desk::{Desk, Life};
+use super::follow::Follow;
+use super::membership::Membership;
+use super::peers::PeerLinks;
+use crate::engine::Compare;
+use crate::names::{NodeEpoch, NodeId};
+
+/// How the node stands.
+#[derive(Clone, Debug)]
+pub(super) struct NodeStanding<'a> {
+    /// The name of the node.
+    pub(super) node: NodeId,
+    /// The epoch of the node; `None` while it is no member.
+    pub(super) epoch: Option<NodeEpoch>,
+    /// The lease is certainly alive.
+    pub(super) is_leased: bool,
+    /// The lease has ended, and not because the engine is silent for all nodes.
+    pub(super) is_cut_off_alone: bool,
+    life: Option<Life>,
+    /// The followed tables.
+    pub(super) follow: &'a Follow,
+}
+
+impl<'a> NodeStanding<'a> {
+    pub(super) fn of(
+        desk: &Desk,
+        membership: &Membership,
+        peers: &PeerLinks,
+        follow: &'a Follow,
+    ) -> Self {
+        let is_leased = membership.is_leased(desk.now);
+        Self {
+            node: desk.node().clone(),
+            epoch: membership.epoch(),
+            is_leased,
+            is_cut_off_alone: membership.was_member() && !is_leased && peers.one_may_hear(desk),
+            life: membership.life(),
+            follow,
+        }
+    }
+
+    /// The number of the life of the store.
+    pub(super) fn life(&self) -> Option<u64> {
+        self.life.map(|life| life.number)
+    }
+
+    /// The conditions that the epoch of the node lives.
+    pub(super) fn same_epoch(&self, desk: &Desk) -> Option<Vec<Compare>> {
+        Some(desk.same_epoch(self.life?, self.epoch?))
+    }
+
+    /// Whether a record of this node in this epoch is void: the epoch has ended.
+    pub(super) fn is_void(&self, node: &NodeId, epoch: NodeEpoch) -> bool {
+        if *node == self.node { self.epoch != Some(epoch) } else { self.follow.is_dead(epoch) }
+    }
+}
