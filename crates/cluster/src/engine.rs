@@ -52,6 +52,8 @@ pub enum Condition {
     CreatedAt(Revision),
     /// This change was the last change of the key.
     ModifiedAt(Revision),
+    /// The store has no such key, or its last change was before this change.
+    ModifiedBefore(Revision),
 }
 
 /// One operation of a transaction.

@@ -157,6 +157,7 @@ impl ModelStore {
             Condition::Absent => found.is_none(),
             Condition::CreatedAt(at) => found.is_some_and(|found| found.created == *at),
             Condition::ModifiedAt(at) => found.is_some_and(|found| found.modified == *at),
+            Condition::ModifiedBefore(at) => found.is_none_or(|found| found.modified < *at),
         }
     }
 

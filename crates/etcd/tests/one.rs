@@ -79,6 +79,16 @@ fn transactions_are_carried_out_whole() {
         assert_eq!((text(&keys[0].key), text(&keys[0].value)), ("k", "mine"));
         assert_eq!((keys[0].created, keys[0].modified), (done.revision, done.revision));
 
+        // A record is replaced unless it was modified since.
+        let replace = |before: Revision| Transaction {
+            compare: vec![Compare { key: bytes("k"), is: Condition::ModifiedBefore(before) }],
+            ..all(vec![put("k", "mine", None)])
+        };
+        assert!(!calls.transact(&replace(done.revision)).await.unwrap().held);
+        let next = Revision(done.revision.0 + 1);
+        let done = calls.transact(&replace(next)).await.unwrap();
+        assert_eq!((done.held, done.revision), (true, next));
+
         // Deletion by the number of the change.
         let is = Condition::ModifiedAt(done.revision);
         let delete = Transaction {
@@ -89,6 +99,8 @@ fn transactions_are_carried_out_whole() {
         let done = calls.transact(&delete).await.unwrap();
         assert_eq!((done.held, &done.answers[..]), (true, &[Performed::Delete(1)][..]));
         assert!(!calls.transact(&delete).await.unwrap().held);
+        // An absent record was never modified.
+        assert!(calls.transact(&replace(Revision(1))).await.unwrap().held);
 
         // Bytes of any value.
         let odd = Bytes::from((0..=255).collect::<Vec<u8>>());

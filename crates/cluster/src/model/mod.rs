@@ -8,11 +8,13 @@
 //! | `people.rs` | servers, processes of clients, visitors |
 //! | `check.rs` | the invariants |
 //! | `random.rs` | random schedules |
+//! | `scenes.rs` | stories with one outcome each |
 //! | `small.rs` | all schedules of a small case |
 
 mod check;
 mod people;
 mod random;
+mod scenes;
 mod small;
 mod world;
 

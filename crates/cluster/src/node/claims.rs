@@ -1,8 +1,8 @@
 //! The resources that clients of this node hold.
 //!
-//! A claim first expects that the resource is free. If it is not, the answer has the record that is
-//! there: a record of a dead epoch, or the record that the server expects, is replaced by the next
-//! batch, and any other record is the answer. A node whose record is replaced finds a note with its
+//! A claim first expects that the resource is free, or was claimed before each epoch that lives. If
+//! it was not, the answer has the record that is there: a record of a dead epoch, or the record that
+//! the server expects, is replaced by the next batch, and any other record is the answer. A node whose record is replaced finds a note with its
 //! next renewal (`former/`), also if no node can reach it.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -152,11 +152,18 @@ impl Claims {
     ) -> Option<Write> {
         let pending = self.open.get(&ticket)?;
         let record = holding(standing, &pending.client, pending.instance, &pending.about)?;
+        let is = match pending.there {
+            // The record of a resource that this node holds may be from a former epoch.
+            Expected::Absent if !self.held.contains_key(&pending.key) => {
+                standing.is_absent_or_dead()
+            }
+            there @ (Expected::Absent | Expected::Modified(_)) => there.condition(),
+        };
         let place = RecordPlace::Resource(pending.key.clone());
         Some(Write {
             key: desk.keys.of(&place),
             place: Some(place),
-            is: pending.there.condition(),
+            is,
             value: Some(record.encode()),
             notes: pending.note.iter().cloned().collect(),
             at: None,

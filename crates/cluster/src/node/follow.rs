@@ -105,6 +105,13 @@ impl Follow {
         self.revision.0 >= epoch.0 && !self.tables.epochs.contains(&epoch)
     }
 
+    /// The first change at which an epoch that may live was born, as far as the tables reach.
+    pub(super) fn oldest(&self) -> Revision {
+        let oldest = self.tables.epochs.first().map_or(u64::MAX, |epoch| epoch.0);
+        // A node that was born later is not in the tables.
+        Revision(oldest.min(self.revision.0.saturating_add(1)))
+    }
+
     /// The living nodes.
     pub(super) const fn nodes(&self) -> &BTreeMap<NodeId, SeenNode> {
         &self.tables.nodes

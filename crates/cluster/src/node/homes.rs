@@ -12,7 +12,10 @@
 //! | names another process | is newer: it replaces the record, in which the other is a former one |
 //!
 //! A process yields for as long as the record exists, wherever it logs in, so two processes do not
-//! take turns. Each replacement compares the number of the record that it replaces, so of two nodes
+//! take turns. A record from before each epoch that lives is replaced without a look at it, because
+//! it has no living home: after a restart of all nodes the engine writes each record once. So the
+//! processes that it names as former ones are forgotten, and the last log-in is in charge. Each
+//! other replacement compares the number of the record that it replaces, so of two nodes
 //! one is later, and decides by what the other has written.
 
 use std::collections::BTreeMap;
@@ -63,6 +66,11 @@ impl LocalClient {
     /// The latest record, unless it is known to be replaced.
     fn latest(&self) -> Option<&(Generation, At)> {
         self.known.as_ref().filter(|(generation, _)| *generation >= self.least)
+    }
+
+    /// Whether no record of the client was ever seen or heard of here.
+    const fn is_unknown(&self) -> bool {
+        self.known.is_none() && self.least.0 == 0 && !self.was_recorded
     }
 
     /// Enters a record, unless a later record is known.
@@ -258,9 +266,12 @@ impl Homes {
             self.check(desk, standing, client);
             return None;
         };
-        let is = local.latest().map_or(Condition::Absent, |(generation, _)| {
-            Condition::ModifiedAt(generation.revision())
-        });
+        let is = match local.latest() {
+            Some((generation, _)) => Condition::ModifiedAt(generation.revision()),
+            None if local.is_unknown() => standing.is_absent_or_dead(),
+            // There was a record that counts: whatever there is now has to be read.
+            None => Condition::Absent,
+        };
         local.is_written = true;
         let place = RecordPlace::At(client.clone());
         let value = at.as_ref().map(At::encode);

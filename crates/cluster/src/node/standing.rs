@@ -4,7 +4,7 @@ use super::desk::{Desk, Life};
 use super::follow::Follow;
 use super::membership::Membership;
 use super::peers::PeerLinks;
-use crate::engine::Compare;
+use crate::engine::{Compare, Condition, Revision};
 use crate::names::{NodeEpoch, NodeId};
 
 /// How the node stands.
@@ -49,6 +49,15 @@ impl<'a> NodeStanding<'a> {
     /// The conditions that the epoch of the node lives.
     pub(super) fn same_epoch(&self, desk: &Desk) -> Option<Vec<Compare>> {
         Some(desk.same_epoch(self.life?, self.epoch?))
+    }
+
+    /// The condition that there is no record, or a record that was written before each epoch that
+    /// may live now. Whatever such a record names was born before it was written, so it names dead
+    /// epochs alone, and may be replaced without a look at it. A table that is late makes the
+    /// condition stricter.
+    pub(super) fn is_absent_or_dead(&self) -> Condition {
+        let own = self.epoch.map_or(u64::MAX, |epoch| epoch.0);
+        Condition::ModifiedBefore(Revision(self.follow.oldest().0.min(own)))
     }
 
     /// Whether a record of this node in this epoch is void: the epoch has ended.

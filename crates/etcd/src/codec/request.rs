@@ -133,14 +133,15 @@ struct CompareBody {
 
 impl CompareBody {
     fn of(compare: &Compare) -> Self {
-        let (target, create_revision, mod_revision) = match compare.is {
-            // An absent key has the creation revision 0.
-            Condition::Absent => ("CREATE", Some(Number(0)), None),
-            Condition::CreatedAt(at) => ("CREATE", Some(Number(at.0)), None),
-            Condition::ModifiedAt(at) => ("MOD", None, Some(Number(at.0))),
+        // The revisions of an absent key are 0 (`applyCompare`).
+        let (target, result, create_revision, mod_revision) = match compare.is {
+            Condition::Absent => ("CREATE", "EQUAL", Some(Number(0)), None),
+            Condition::CreatedAt(at) => ("CREATE", "EQUAL", Some(Number(at.0)), None),
+            Condition::ModifiedAt(at) => ("MOD", "EQUAL", None, Some(Number(at.0))),
+            Condition::ModifiedBefore(at) => ("MOD", "LESS", None, Some(Number(at.0))),
         };
         let key = Base64(compare.key.clone());
-        Self { key, target, result: "EQUAL", create_revision, mod_revision }
+        Self { key, target, result, create_revision, mod_revision }
     }
 }
 

@@ -47,11 +47,12 @@ fn a_transaction_is_written_as_the_gateway_reads_it() {
     );
     let moved = Compare { key: key("a"), is: Condition::ModifiedAt(Revision(u64::MAX)) };
     let made = Compare { key: key("a"), is: Condition::CreatedAt(Revision(5)) };
-    let inner = Transaction { compare: vec![moved, made], ..Transaction::default() };
+    let old = Compare { key: key("a"), is: Condition::ModifiedBefore(Revision(6)) };
+    let inner = Transaction { compare: vec![moved, made, old], ..Transaction::default() };
     let outer = Transaction { then: vec![Operation::Inner(inner)], ..Transaction::default() };
     assert_eq!(
         text(&transaction(&outer)),
-        r#"{"compare":[],"success":[{"request_txn":{"compare":[{"key":"YQ==","target":"MOD","result":"EQUAL","mod_revision":"18446744073709551615"},{"key":"YQ==","target":"CREATE","result":"EQUAL","create_revision":"5"}],"success":[],"failure":[]}}],"failure":[]}"#
+        r#"{"compare":[],"success":[{"request_txn":{"compare":[{"key":"YQ==","target":"MOD","result":"EQUAL","mod_revision":"18446744073709551615"},{"key":"YQ==","target":"CREATE","result":"EQUAL","create_revision":"5"},{"key":"YQ==","target":"MOD","result":"LESS","mod_revision":"6"}],"success":[],"failure":[]}}],"failure":[]}"#
     );
 }
 
