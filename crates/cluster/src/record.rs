@@ -5,7 +5,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::names::{ClientName, Instance, NodeEpoch, NodeId, Owner};
+use crate::names::{ClientName, Generation, Instance, NodeEpoch, NodeId, Owner};
 
 /// The versions of records that this program reads and writes.
 pub const VERSIONS: Versions = Versions { min: 1, max: 1 };
@@ -115,6 +115,8 @@ pub struct At {
     pub instance: Instance,
     /// The nodes at which it has logged in, the latest last.
     pub homes: Vec<Home>,
+    /// The last change of the store that its node had seen when the process logged in first.
+    pub since: Generation,
     /// The processes that were in charge before it, the latest last. They are superseded for as
     /// long as the record exists, and yield wherever they log in.
     pub former: Vec<Instance>,
@@ -266,13 +268,14 @@ mod tests {
 
     fn at() -> At {
         let home = Home { node: node("fra1"), epoch: NodeEpoch(u64::MAX), links: 2 };
-        At { instance: Instance(u64::MAX), homes: vec![home], former: vec![Instance(1)] }
+        let (since, former) = (Generation(7), vec![Instance(1)]);
+        At { instance: Instance(u64::MAX), homes: vec![home], since, former }
     }
 
     #[test]
     fn a_record_is_compact_json_that_reads_back() {
         let value = at().encode();
-        let text = r#"{"v":1,"instance":18446744073709551615,"homes":[{"node":"fra1","epoch":18446744073709551615,"links":2}],"former":[1]}"#;
+        let text = r#"{"v":1,"instance":18446744073709551615,"homes":[{"node":"fra1","epoch":18446744073709551615,"links":2}],"since":7,"former":[1]}"#;
         assert_eq!(value, text);
         assert_eq!(At::decode(&value).unwrap(), at());
         assert_eq!(Revoked::decode(&Revoked {}.encode()).unwrap(), Revoked {});

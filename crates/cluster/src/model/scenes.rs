@@ -1,5 +1,5 @@
 //! Short stories with one outcome each: nodes before the engine in memory, whose requests are
-//! carried out when the story says so. Time stands still unless the story lets it pass.
+//! carried out when the story says so. Time stands still but for [`Scene::pass`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::Moment;
 use crate::engine::{Operation, Range, Revision, Transaction};
 use crate::keys::{Keyspace, RecordPlace};
-use crate::names::{ClientName, Instance, NodeId};
+use crate::names::{ClientName, Generation, Instance, NodeEpoch, NodeId};
 use crate::node::{
-    EngineReply, EngineRequest, Lane, Node, NodeInput, NodeSettings, Output, RequestId, ServerWish,
-    WatchId, Watched,
+    BATCH, EngineReply, EngineRequest, Lane, Node, NodeInput, NodeSettings, Output, PeerMessage,
+    RENEWAL, RequestId, ServerWish, WatchId, Watched,
 };
-use crate::record::{At, Described, Record as _};
+use crate::record::{At, Described, Home, Incarnation, Record as _};
 use crate::testing::{ModelStore, Reports};
 
 /// A node of a story.
@@ -20,6 +20,10 @@ struct SceneNode {
     node: Node,
     requests: BTreeMap<RequestId, EngineRequest>,
     watch: Option<(WatchId, Range, Revision)>,
+    /// The outputs that the story reads.
+    outputs: Vec<Output>,
+    /// The engine does not hear the node.
+    is_held: bool,
 }
 
 /// A story.
@@ -65,7 +69,8 @@ impl Scene {
 
     fn start(&mut self, at: usize, record: Described) {
         let node = Node::new(settings(at, record), self.now);
-        self.nodes.insert(at, SceneNode { node, requests: BTreeMap::new(), watch: None });
+        let (requests, outputs) = (BTreeMap::new(), Vec::new());
+        self.nodes.insert(at, SceneNode { node, requests, watch: None, outputs, is_held: false });
         self.give(at, NodeInput::Timeout);
         self.flow();
     }
@@ -74,22 +79,14 @@ impl Scene {
         let it = self.nodes.get_mut(&at).unwrap();
         it.node.handle(self.now, input);
         while let Some(output) = it.node.poll_output() {
-            match output {
-                Output::Request(id, request) => {
-                    it.requests.insert(id, request);
-                }
-                Output::Watch(id, range, from) => it.watch = Some((id, range, from)),
-                Output::Unwatch(_) => it.watch = None,
-                Output::Send(..)
-                | Output::Claimed(..)
-                | Output::Renumbered { .. }
-                | Output::Lost { .. }
-                | Output::Found(..)
-                | Output::Kick { .. }
-                | Output::Port { .. }
-                | Output::Revoked { .. }
-                | Output::Ready(_)
-                | Output::Report(_) => {}
+            if let Output::Request(id, request) = output {
+                it.requests.insert(id, request);
+            } else if let Output::Watch(id, range, from) = output {
+                it.watch = Some((id, range, from));
+            } else if matches!(output, Output::Unwatch(_)) {
+                it.watch = None;
+            } else {
+                it.outputs.push(output);
             }
         }
     }
@@ -113,7 +110,7 @@ impl Scene {
         })
     }
 
-    /// All that is under way arrives.
+    /// All that is under way arrives, but for what a node that is held has asked.
     fn flow(&mut self) {
         for _ in 0..10_000 {
             let mut is_done = true;
@@ -131,6 +128,9 @@ impl Scene {
     /// Whether something has happened.
     fn turn(&mut self, at: usize) -> bool {
         let it = self.nodes.get_mut(&at).unwrap();
+        if it.is_held {
+            return false;
+        }
         let mut has_happened = false;
         if let Some((id, request)) = it.requests.pop_first() {
             has_happened = true;
@@ -153,6 +153,30 @@ impl Scene {
             self.give(at, NodeInput::Timeout);
         }
         has_happened
+    }
+
+    /// Time passes, in steps of a quarter of a second.
+    fn pass(&mut self, time: Duration) {
+        let until = self.now.after(time);
+        while self.now < until {
+            self.now = self.now.after(Duration::from_millis(250)).min(until);
+            self.store.expire(self.now);
+            self.flow();
+        }
+    }
+
+    /// The outputs of a node since the last call.
+    fn outputs(&mut self, at: usize) -> Vec<Output> {
+        std::mem::take(&mut self.nodes.get_mut(&at).unwrap().outputs)
+    }
+
+    /// The processes that a node has told to yield since the last call.
+    fn kicks(&mut self, at: usize) -> Vec<Instance> {
+        let kick = |output: Output| {
+            let Output::Kick { instance, .. } = output else { return None };
+            Some(instance)
+        };
+        self.outputs(at).into_iter().filter_map(kick).collect()
     }
 
     fn record(&self, client: &ClientName) -> Option<At> {
@@ -186,4 +210,65 @@ fn after_a_restart_of_all_nodes_each_record_is_written_once() {
     assert_eq!(scene.writes, 600);
     let is_there = |at| scene.record(&client(at)).is_some_and(|record| record.homes.len() == 1);
     assert!((0..300).all(is_there));
+}
+
+#[test]
+fn a_process_that_came_later_is_not_told_to_yield_because_it_was_recorded_first() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    scene.join(1, 2);
+    // The node has so much to write that the record of the last process waits.
+    let last = 2 * BATCH;
+    for at in 0..=last {
+        scene.give(0, log_in(client(at), 1));
+    }
+    for _ in 0..2 {
+        scene.now = scene.now.after(Duration::from_millis(500));
+        let (id, batch) = scene.nodes.get_mut(&0).unwrap().requests.pop_first().unwrap();
+        let reply = scene.ask(&batch).unwrap();
+        scene.give(0, NodeInput::Answer(id, Ok(reply)));
+    }
+    // Its record is under way for long.
+    scene.nodes.get_mut(&0).unwrap().is_held = true;
+    scene.give(1, log_in(client(last + 1), 1));
+    scene.flow();
+    // The client has restarted, and its new process is at another node.
+    scene.give(1, log_in(client(last), 2));
+    scene.flow();
+    scene.nodes.get_mut(&0).unwrap().is_held = false;
+    scene.pass(Duration::from_secs(4));
+    assert_eq!((scene.kicks(0), scene.kicks(1)), (vec![Instance(1)], vec![]));
+    let record = scene.record(&client(last)).unwrap();
+    assert_eq!(record.instance, Instance(2));
+}
+
+#[test]
+fn statements_about_a_life_of_the_store_that_is_over_do_not_count() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    let key = scene.keys.of(&RecordPlace::Incarnation);
+    let incarnation = Incarnation::decode(&scene.store.keys[&key].value).unwrap().number;
+    let copy = scene.store.clone();
+    scene.give(0, log_in(client(0), 1));
+    scene.flow();
+    scene.give(0, NodeInput::LinkUp(NodeId::new("n1").unwrap()));
+    // The store goes back, and the node notices by its next renewal.
+    scene.store = copy;
+    scene.now = scene.now.after(RENEWAL);
+    scene.give(0, NodeInput::Timeout);
+    while scene.nodes[&0].node.is_member() {
+        let (id, request) = scene.nodes.get_mut(&0).unwrap().requests.pop_first().unwrap();
+        let reply = scene.ask(&request).unwrap();
+        scene.give(0, NodeInput::Answer(id, Ok(reply)));
+    }
+    // Another node has not noticed yet.
+    let home = Home { node: NodeId::new("n1").unwrap(), epoch: NodeEpoch(99), links: 1 };
+    let (instance, former) = (Instance(2), vec![Instance(1)]);
+    let record = At { instance, homes: vec![home], since: Generation(0), former };
+    let (client, generation) = (client(0), Generation(100));
+    let message = PeerMessage::Superseded { client, incarnation, generation, record };
+    scene.give(0, NodeInput::Message(NodeId::new("n1").unwrap(), message));
+    scene.pass(Duration::from_secs(4));
+    assert_eq!(scene.kicks(0), []);
+    assert!(scene.record(&self::client(0)).is_some_and(|record| record.instance == Instance(1)));
 }

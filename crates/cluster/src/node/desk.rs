@@ -29,10 +29,17 @@ pub(super) struct Life {
     pub(super) changed: Revision,
 }
 
+/// The time between two marks of the revisions.
+const MARK: Duration = Duration::from_millis(250);
+
+/// The most marks: 64 s. What waits for the engine for longer is ordered by the oldest mark.
+const MARKS: usize = 256;
+
 /// A request to the engine without an answer.
 #[derive(Clone, Debug, Hash)]
 struct Outstanding {
     what: What,
+    sent: Moment,
     /// The highest revision of the answers before the request was sent. An answer is linearizable,
     /// so a lower revision in it shows that the store has gone back.
     floor: Revision,
@@ -99,6 +106,8 @@ pub(super) struct Desk {
     revision: Revision,
     /// When the engine answered last.
     heard: Option<Moment>,
+    /// When requests were sent, and the revisions of their answers, the earliest first.
+    marks: VecDeque<(Moment, Revision)>,
 }
 
 impl Desk {
@@ -115,6 +124,7 @@ impl Desk {
             requests: 0,
             revision: Revision(0),
             heard: None,
+            marks: VecDeque::new(),
         }
     }
 
@@ -155,7 +165,8 @@ impl Desk {
         self.requests += 1;
         let id = RequestId(self.requests);
         if what != What::Nothing {
-            self.asked.insert(id, Outstanding { what, floor: self.revision });
+            let asked = Outstanding { what, sent: self.now, floor: self.revision };
+            self.asked.insert(id, asked);
         }
         self.output(Output::Request(id, request));
     }
@@ -173,7 +184,7 @@ impl Desk {
         id: RequestId,
         answer: &Result<EngineReply, NoReply>,
     ) -> Option<What> {
-        let Outstanding { what, floor } = self.asked.remove(&id)?;
+        let Outstanding { what, sent, floor } = self.asked.remove(&id)?;
         if answer.is_ok() {
             self.heard = Some(self.now);
         }
@@ -183,8 +194,30 @@ impl Desk {
                 return None;
             }
             self.saw(done.revision);
+            self.mark(sent, done.revision);
         }
         Some(what)
+    }
+
+    fn mark(&mut self, sent: Moment, revision: Revision) {
+        if self.marks.back().is_none_or(|(last, _)| sent >= last.after(MARK)) {
+            self.marks.push_back((sent, revision));
+            if self.marks.len() > MARKS {
+                self.marks.pop_front();
+            }
+        }
+    }
+
+    /// The highest revision of any answer.
+    pub(super) const fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// A revision that the store had not passed at this moment, if the engine has answered a request
+    /// that was sent since.
+    pub(super) fn revision_after(&self, moment: Moment) -> Option<Revision> {
+        let at = self.marks.partition_point(|(sent, _)| *sent <= moment);
+        self.marks.get(at).map(|(_, revision)| *revision)
     }
 
     /// The store has this revision, or a later one.
@@ -205,6 +238,7 @@ impl Desk {
     /// The numbers of the store are those of another life.
     pub(super) fn forget_numbers(&mut self) {
         self.revision = Revision(0);
+        self.marks.clear();
         self.asked.clear();
     }
 

@@ -9,7 +9,14 @@
 //! | is absent | is in charge |
 //! | names the process | adds this node as a home; the homes of one process do not fight |
 //! | names the process as a former one, and homes elsewhere | yields: its links end |
+//! | names another process that logged in later for sure, and homes elsewhere | yields |
 //! | names another process | is newer: it replaces the record, in which the other is a former one |
+//!
+//! **Later for sure.** The record of a process may wait for an engine that has much to do, and a
+//! process at another node may be recorded first, although it came later. The record says which
+//! change of the store the node of its process had seen at the log-in. A node knows of each of its
+//! own processes by which change the log-in had certainly happened: that of the first answer to a
+//! request that was sent after it. Where the first number is larger, the other log-in was later.
 //!
 //! A process yields for as long as the record exists, wherever it logs in, so two processes do not
 //! take turns. A record from before each epoch that lives is replaced without a look at it, because
@@ -38,6 +45,13 @@ use crate::record::{At, FORMERS, Former, HOMES, Home, Record as _};
 pub(super) struct LocalClient {
     pub(super) instance: Instance,
     links: u32,
+    /// When the process logged in.
+    logged_in: Moment,
+    /// The last change of the store that the node had seen then.
+    since: Generation,
+    /// A change of the store by which the process had logged in, once an answer of the engine
+    /// shows it.
+    by: Option<Generation>,
     /// The last link has ended, and the record still names this node.
     is_leaving: bool,
     /// The latest record that the node has seen.
@@ -81,11 +95,18 @@ impl LocalClient {
         }
     }
 
+    /// By which change of the store the process had logged in, as far as answers show it.
+    fn learn_age(&mut self, desk: &Desk) {
+        self.by = self.by.or_else(|| Some(desk.revision_after(self.logged_in)?.into()));
+    }
+
     /// Whether another process came later than the log-in of this process, by this record. Of the
     /// processes at this node the last log-in is in charge, whatever the record says.
     fn has_to_yield(&self, at: &At, node: &NodeId) -> bool {
         let is_elsewhere = at.homes.iter().any(|home| home.node != *node);
-        let is_later = self.was_recorded || at.former.contains(&self.instance);
+        let is_later = self.was_recorded
+            || at.former.contains(&self.instance)
+            || self.by.is_some_and(|by| at.since > by);
         at.instance != self.instance && is_elsewhere && is_later
     }
 
@@ -101,12 +122,12 @@ impl LocalClient {
         let (instance, is_leaving) = (self.instance, self.is_leaving);
         let Some((_, at)) = self.latest() else {
             // What was never seen was never written, and what was replaced is not there.
-            let at = At { instance, homes: vec![me], former: Vec::new() };
+            let at = At { instance, homes: vec![me], since: self.since, former: Vec::new() };
             return if is_leaving { HomeStep::Gone } else { HomeStep::Write(Some(at), Vec::new()) };
         };
         let is_other = |home: &&Home| home.node != me.node && !standing.follow.is_dead(home.epoch);
         let others: Vec<Home> = at.homes.iter().filter(is_other).cloned().collect();
-        let with = |homes| At { instance: at.instance, homes, former: at.former.clone() };
+        let with = |homes| At { homes, ..at.clone() };
         if is_leaving {
             return match () {
                 () if at.homes.iter().all(|home| home.node != me.node) => HomeStep::Gone,
@@ -124,7 +145,8 @@ impl LocalClient {
             former.retain(|former| *former != instance);
             former.push(at.instance);
             let (homes, former) = (vec![me], last(former, FORMERS));
-            return HomeStep::Write(Some(At { instance, homes, former }), notes);
+            let at = At { instance, homes, since: self.since, former };
+            return HomeStep::Write(Some(at), notes);
         }
         if at.homes.contains(&me) {
             return HomeStep::Done;
@@ -177,9 +199,13 @@ impl Homes {
         (client, instance): (ClientName, Instance),
         links: u32,
     ) {
+        let (logged_in, since) = (desk.now, desk.revision().into());
         let new = || LocalClient {
             instance,
             links,
+            logged_in,
+            since,
+            by: None,
             is_leaving: false,
             known: None,
             least: Generation(0),
@@ -190,7 +216,10 @@ impl Homes {
             confirmed: None,
         };
         let local = self.clients.entry(client.clone()).or_insert_with(new);
-        local.was_recorded &= local.instance == instance && !local.is_leaving;
+        if local.instance != instance || local.is_leaving {
+            local.was_recorded = false;
+            (local.logged_in, local.since, local.by) = (logged_in, since, None);
+        }
         (local.instance, local.links, local.is_leaving) = (instance, links, false);
         self.check(desk, standing, &client);
     }
@@ -218,6 +247,7 @@ impl Homes {
         client: &ClientName,
     ) {
         let Some(local) = self.clients.get_mut(client) else { return };
+        local.learn_age(desk);
         match local.step(standing) {
             HomeStep::Done => {}
             HomeStep::Gone => {
@@ -262,6 +292,7 @@ impl Homes {
     ) -> Option<Write> {
         let local = self.clients.get_mut(client)?;
         local.waits = false;
+        local.learn_age(desk);
         let HomeStep::Write(at, notes) = local.step(standing) else {
             self.check(desk, standing, client);
             return None;
@@ -302,7 +333,8 @@ impl Homes {
                 let at = At::decode(&found.value).unwrap_or_else(|error| {
                     desk.bad_record(&found.key, &error);
                     // The record of a client is rewritten by its node at any time.
-                    At { instance: local.instance, homes: Vec::new(), former: Vec::new() }
+                    let (homes, former) = (Vec::new(), Vec::new());
+                    At { instance: local.instance, homes, since: Generation(0), former }
                 });
                 local.see(found.modified.into(), at);
             }
@@ -419,13 +451,15 @@ impl Homes {
         let epoch = standing.epoch.unwrap_or(NodeEpoch(0));
         let home = Home { node: standing.node.clone(), epoch, links: local.links };
         let (instance, former) = (local.instance, Vec::new());
-        Some((Generation(0), At { instance, homes: vec![home], former }))
+        Some((Generation(0), At { instance, homes: vec![home], since: local.since, former }))
     }
 
     /// The records are those of a former life of the store.
     pub(super) fn forget(&mut self) {
         for local in self.clients.values_mut() {
             (local.known, local.was_recorded) = (None, false);
+            // Only the log-ins of one life of the store have an order.
+            (local.since, local.by) = (Generation(0), None);
             // Whatever record there is in the new life has to be seen first.
             local.least = Generation(1);
         }

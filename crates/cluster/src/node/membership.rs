@@ -152,9 +152,10 @@ impl Membership {
         self.member().is_some_and(|member| now < member.until())
     }
 
-    /// The life of the store.
-    pub(super) const fn life(&self) -> Option<Life> {
-        self.life
+    /// The life of the store; `None` from the moment at which it was known to be over until the next
+    /// is known. What other nodes know of the former life does not count meanwhile.
+    pub(super) fn life(&self) -> Option<Life> {
+        self.life.filter(|_| !self.fell)
     }
 
     /// Whether the node was a member before.
