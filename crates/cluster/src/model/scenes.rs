@@ -272,3 +272,29 @@ fn statements_about_a_life_of_the_store_that_is_over_do_not_count() {
     assert_eq!(scene.kicks(0), []);
     assert!(scene.record(&self::client(0)).is_some_and(|record| record.instance == Instance(1)));
 }
+
+#[test]
+fn a_note_about_a_change_that_the_store_has_lost_is_read_once() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    scene.give(0, log_in(client(0), 1));
+    scene.flow();
+    let key = scene.keys.of(&RecordPlace::Incarnation);
+    let former = Incarnation::decode(&scene.store.keys[&key].value).unwrap().number;
+    let home = Home { node: NodeId::new("n1").unwrap(), epoch: NodeEpoch(2), links: 1 };
+    let (instance, former_ones) = (Instance(2), vec![Instance(1)]);
+    let record = At { instance, homes: vec![home], since: Generation(0), former: former_ones };
+    let message = PeerMessage::Superseded {
+        client: client(0),
+        incarnation: former,
+        generation: Generation(1_000_000),
+        record,
+    };
+    scene.writes = 0;
+    scene.give(0, NodeInput::Message(NodeId::new("n1").unwrap(), message));
+    scene.pass(Duration::from_secs(4));
+    assert!(scene.writes < 5, "{} writes", scene.writes);
+    let life = Incarnation::decode(&scene.store.keys[&key].value).unwrap().number;
+    assert_ne!(life, former, "the node has noticed");
+    assert!(scene.nodes[&0].node.is_member());
+}

@@ -34,7 +34,7 @@ use super::news::News;
 use super::peers::PeerLinks;
 use super::standing::NodeStanding;
 use super::writes::{Job, Write, WriteOutcome};
-use crate::engine::Condition;
+use crate::engine::{Condition, Revision};
 use crate::keys::RecordPlace;
 use crate::moment::Moment;
 use crate::names::{ClientName, Generation, Instance, NodeEpoch, NodeId};
@@ -309,14 +309,13 @@ impl Homes {
         Some(Write { key: desk.keys.of(&place), place: Some(place), is, value, notes, at })
     }
 
-    /// What has become of the write of a record.
+    /// What has become of the write of a record, in the batch of this change.
     pub(super) fn done(
         &mut self,
         desk: &mut Desk,
         (standing, peers): (&NodeStanding<'_>, &PeerLinks),
         client: &ClientName,
-        write: Write,
-        outcome: WriteOutcome,
+        (write, outcome, change): (Write, WriteOutcome, Revision),
     ) {
         let Some(local) = self.clients.get_mut(client) else { return };
         (local.checked, local.is_written) = (standing.epoch, false);
@@ -337,6 +336,11 @@ impl Homes {
                     At { instance: local.instance, homes, since: Generation(0), former }
                 });
                 local.see(found.modified.into(), at);
+                if local.least.revision() <= change {
+                    // The engine had this record after the change that a note speaks of. So that
+                    // change is gone: a copy of the store was restored.
+                    local.least = local.least.min(found.modified.into());
+                }
             }
         }
         self.check(desk, standing, client);

@@ -325,6 +325,8 @@ impl Node {
                 if standing.life() != Some(incarnation) {
                     return;
                 }
+                // The other node has seen this change in the same life of the store.
+                desk.saw(generation.revision());
                 if standing.is_leased {
                     // The message may be late, so the record is read.
                     self.homes.look_again(desk, standing, &client, generation);
@@ -494,7 +496,8 @@ impl Node {
             }
             Job::Keep(key) => self.claims.keep_done(desk, standing, key, outcome),
             Job::Home(client) => {
-                self.homes.done(desk, (standing, &self.peers), &client, write, outcome);
+                let (around, (_, change)) = ((standing, &self.peers), self.chain.last());
+                self.homes.done(desk, around, &client, (write, outcome, change));
             }
             // Whatever is there now is newer.
             Job::Release(..) | Job::Delete(..) => {}
