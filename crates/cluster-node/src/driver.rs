@@ -315,7 +315,14 @@ mod tests {
             links: 0,
         };
         let node = NodeId::new("a").unwrap();
-        NodeSettings { cluster: "test".to_owned(), node, record, cache: 1, seed: 1 }
+        NodeSettings {
+            cluster: "test".to_owned(),
+            node,
+            record,
+            cache: 1,
+            gather: Duration::ZERO,
+            seed: 1,
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -56,6 +56,7 @@ pub(crate) fn start<E: Engine>(name: &str, engine: E, network: &Network) -> Test
         node: id.clone(),
         record,
         cache: 100,
+        gather: cluster::node::GATHER,
         seed: process,
     };
     let mail = Mail { own: id.clone(), network: network.clone() };

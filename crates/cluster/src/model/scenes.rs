@@ -39,7 +39,7 @@ struct Scene {
 fn settings(at: usize, record: Described) -> NodeSettings {
     let node = NodeId::new(&format!("n{at}")).unwrap();
     let seed = record.process;
-    NodeSettings { cluster: "scene".into(), node, record, cache: 16, seed }
+    NodeSettings { cluster: "scene".into(), node, record, cache: 16, gather: Duration::ZERO, seed }
 }
 
 fn client(at: usize) -> ClientName {

@@ -82,7 +82,14 @@ impl Small {
         let node = |at: usize| {
             let record = super::plain_node(at as u64);
             let (cluster, seed) = ("small".into(), at as u64);
-            let settings = NodeSettings { cluster, node: id(at), record, cache: 2, seed };
+            let settings = NodeSettings {
+                cluster,
+                node: id(at),
+                record,
+                cache: 2,
+                gather: Duration::ZERO,
+                seed,
+            };
             Node::new(settings, Moment::default())
         };
         let mut small = Self {

@@ -184,7 +184,14 @@ impl ModelWorld {
         let host = &mut self.hosts[at];
         host.starts += 1;
         let node = host.id.clone();
-        let settings = NodeSettings { cluster: "model".into(), node, record, cache: 3, seed };
+        let settings = NodeSettings {
+            cluster: "model".into(),
+            node,
+            record,
+            cache: 3,
+            gather: crate::node::GATHER,
+            seed,
+        };
         host.node = Some(Node::new(settings, self.now));
         self.give(at, NodeInput::Timeout);
         self.relink();

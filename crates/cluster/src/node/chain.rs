@@ -6,6 +6,11 @@
 //! batch replaces this record, so no copy of a batch can be carried out after the batch has been
 //! carried out, or after the epoch has ended.
 //!
+//! **Batches gather.** While a batch is under way, what is to be written waits for the next, so
+//! batches grow exactly when the engine is slow. Where nobody waits for a write, as for the record
+//! of a client that is logged in, the next batch begins 100 ms after the last began. The first write
+//! after a pause begins at once.
+//!
 //! **A batch without an answer** is sent again as it was. If it was not carried out, one of the
 //! copies is carried out now, and the others never. If it was, the conditions do not hold, and the
 //! answer has the record `batch/` and all keys of the batch: whatever was written by the change
@@ -37,6 +42,11 @@ pub const BATCH: usize = 120;
 
 const _: () = assert!(BATCH + 3 + 1 + HOMES <= crate::engine::OPERATIONS);
 
+/// The time from the start of a batch to the next batch that nobody waits for. The engine works 756
+/// µs for a batch and 44 µs for each of its writes, and a node with 10,000 clients has 6 log-ins and
+/// log-outs in a second.
+pub const GATHER: Duration = Duration::from_millis(100);
+
 /// The time until a batch that was refused is sent again.
 const AGAIN: Duration = Duration::from_millis(250);
 
@@ -55,11 +65,14 @@ pub(super) struct Chain {
     number: u64,
     changed: Revision,
     again_at: Moment,
+    /// When the last batch was filled.
+    filled: Moment,
 }
 
 impl Chain {
     pub(super) const fn new() -> Self {
-        Self { sent: None, number: 0, changed: Revision(0), again_at: Moment(Duration::ZERO) }
+        let never = Moment(Duration::ZERO);
+        Self { sent: None, number: 0, changed: Revision(0), again_at: never, filled: never }
     }
 
     /// A new epoch begins.
@@ -79,8 +92,23 @@ impl Chain {
     }
 
     pub(super) fn deadline(&self, desk: &Desk) -> Option<Moment> {
-        let waits = self.sent.as_ref().map_or(!desk.jobs.is_empty(), |sent| !sent.is_asked);
-        waits.then_some(self.again_at)
+        match &self.sent {
+            Some(sent) => (!sent.is_asked).then_some(self.again_at),
+            None => (!desk.jobs.is_empty()).then(|| self.again_at.max(self.next_at(desk))),
+        }
+    }
+
+    /// When the next batch begins: at once if somebody waits for one of its writes or if it is
+    /// full, and otherwise some time after the last, so that it gathers writes.
+    fn next_at(&self, desk: &Desk) -> Moment {
+        let is_awaited = |job: &Job| match job {
+            Job::Claim(..) => true,
+            Job::Keep(_) | Job::Release(..) | Job::Home(_) | Job::Delete(..) => false,
+        };
+        if desk.jobs.len() >= BATCH || desk.jobs.iter().any(is_awaited) {
+            return self.filled;
+        }
+        self.filled.after(desk.settings.gather)
     }
 
     /// Sends the next batch, or the last batch again. `plan` says what a job has to write now;
@@ -96,8 +124,11 @@ impl Chain {
         if self.again_at > desk.now || !standing.is_leased {
             return Vec::new();
         }
-        let later =
-            if self.sent.is_none() { self.fill(desk, standing, lease, plan) } else { Vec::new() };
+        let later = if self.sent.is_none() && self.next_at(desk) <= desk.now {
+            self.fill(desk, standing, lease, plan)
+        } else {
+            Vec::new()
+        };
         if let Some(sent) = self.sent.as_mut().filter(|sent| !sent.is_asked) {
             sent.is_asked = true;
             desk.transact(What::Batch, Lane::Claims, sent.transaction.clone());
@@ -148,6 +179,7 @@ impl Chain {
         otherwise.extend(keys.map(Range::of).map(Operation::Range));
         let transaction = Transaction { compare, then, otherwise };
         self.sent = Some(Sent { jobs, transaction, is_asked: false });
+        self.filled = desk.now;
         later
     }
 

@@ -17,6 +17,9 @@ pub struct NodeSettings {
     pub record: Described,
     /// The most answers of look-ups that are kept.
     pub cache: usize,
+    /// The time from a batch to the next batch for which nobody waits, and the most time from a
+    /// batch of look-ups to the next ([`GATHER`](super::GATHER) in a cluster).
+    pub gather: Duration,
     /// The seed of the random numbers.
     pub seed: u64,
 }

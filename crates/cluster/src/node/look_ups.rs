@@ -5,7 +5,9 @@
 //!   Find ──► Here        ──no──► There, Held     ──no──► asks the engine ──fails──► asks all nodes
 //! ```
 //!
-//! One batch of look-ups is under way at a time, so batches grow exactly when the engine is slow.
+//! One batch of look-ups is under way at a time, and the next begins four times as late as the
+//! answer came, 100 ms after the last at the latest. So batches grow exactly when the engine is
+//! slow, and the first question after a pause is asked at once.
 //! What was found is kept, with its age, until a node refuses an OPEN, its nodes die, or other
 //! answers were used more. An answer that is older than 60 s is used and asked for again.
 
@@ -27,6 +29,10 @@ use crate::record::{At, Holding, Record as _};
 
 /// The most queries of a batch.
 pub const LOOK_UPS: usize = 120;
+
+/// The time from the start of a batch to the next, in times of the answer to the first: a look-up
+/// that meets an idle engine is hardly held up, and a busy engine has fewer batches.
+const PAUSE: u32 = 4;
 
 /// The most questions that wait for an answer.
 pub const WAITERS: usize = 10_000;
@@ -77,6 +83,8 @@ pub(super) struct LookUps {
     waiters: usize,
     /// Until then the engine is taken for away.
     away_until: Moment,
+    /// When the next batch may begin.
+    next_at: Moment,
     questions: u64,
 }
 
@@ -89,6 +97,7 @@ impl LookUps {
             asked: None,
             waiters: 0,
             away_until: Moment(Duration::ZERO),
+            next_at: Moment(Duration::ZERO),
             questions: 0,
         }
     }
@@ -98,7 +107,9 @@ impl LookUps {
             LookUpWay::Engine => None,
             LookUpWay::Peers { until, .. } => Some(until),
         };
-        self.wanted.values().filter_map(until).min()
+        let until = self.wanted.values().filter_map(until).min();
+        let next = (self.asked.is_none() && !self.queue.is_empty()).then_some(self.next_at);
+        [until, next].into_iter().flatten().min()
     }
 
     pub(super) fn cached(&self) -> usize {
@@ -189,6 +200,9 @@ impl LookUps {
             }
             return;
         };
+        if now < self.next_at && self.queue.len() < LOOK_UPS {
+            return;
+        }
         let count = self.queue.len().min(LOOK_UPS);
         let subjects: Vec<_> = self.queue.drain(..count).collect();
         let query = |subject: &Subject| Operation::Range(Range::of(desk.keys.of(&place(subject))));
@@ -207,6 +221,8 @@ impl LookUps {
         done: Result<&Done, NoReply>,
     ) {
         let Some((sent, subjects)) = self.asked.take() else { return };
+        let pause = (desk.now.since(sent) * PAUSE).min(desk.settings.gather);
+        self.next_at = sent.after(pause);
         match done {
             Ok(done) if done.held => {
                 for (subject, answer) in subjects.into_iter().zip(&done.answers) {

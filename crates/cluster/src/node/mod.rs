@@ -64,7 +64,7 @@ use crate::moment::Moment;
 use crate::names::{ClientName, Generation, Key, NodeId};
 use crate::record::Holding;
 
-pub use chain::BATCH;
+pub use chain::{BATCH, GATHER};
 pub use claims::{CLAIMS, PATIENCE};
 pub use follow::{SILENCE, SeenNode};
 pub use io::{

@@ -8,7 +8,7 @@ use cluster::engine::{Change, NoReply, Operation, Revision};
 use cluster::keys::{Keyspace, RecordPlace};
 use cluster::names::NodeId;
 use cluster::node::{
-    EngineReply, EngineRequest, Lane, Node, NodeEvent, NodeInput, NodeSettings, Output,
+    EngineReply, EngineRequest, GATHER, Lane, Node, NodeEvent, NodeInput, NodeSettings, Output,
     PeerMessage, RequestId, Watched,
 };
 use cluster::record::{Described, VERSIONS};
@@ -183,7 +183,14 @@ impl SimWorld {
         let now = self.moment();
         let machine = &mut self.machines[usize::from(node)];
         let id = machine.id.clone();
-        let settings = NodeSettings { cluster: "sim".into(), node: id, record, cache: CACHE, seed };
+        let settings = NodeSettings {
+            cluster: "sim".into(),
+            node: id,
+            record,
+            cache: CACHE,
+            gather: GATHER,
+            seed,
+        };
         machine.clear();
         machine.starts += 1;
         machine.node = Some(Node::new(settings, now));
