@@ -9,8 +9,8 @@ use crate::engine::{Operation, Range, Revision, Transaction};
 use crate::keys::{Keyspace, RecordPlace};
 use crate::names::{ClientName, Generation, Instance, NodeEpoch, NodeId};
 use crate::node::{
-    BATCH, EngineReply, EngineRequest, Lane, Node, NodeInput, NodeSettings, Output, PeerMessage,
-    RENEWAL, RequestId, ServerWish, WatchId, Watched,
+    BATCH, EngineReply, EngineRequest, Lane, Node, NodeInput, NodeSettings, OpenVerdict, Output,
+    PeerMessage, PeerOpen, RENEWAL, RequestId, ServerWish, WatchId, Watched,
 };
 use crate::record::{At, Described, Home, Incarnation, Record as _};
 use crate::testing::{ModelStore, Reports};
@@ -297,4 +297,51 @@ fn a_note_about_a_change_that_the_store_has_lost_is_read_once() {
     let life = Incarnation::decode(&scene.store.keys[&key].value).unwrap().number;
     assert_ne!(life, former, "the node has noticed");
     assert!(scene.nodes[&0].node.is_member());
+}
+
+#[test]
+fn a_client_that_came_back_and_left_before_the_answer_leaves_no_record() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    let log_out = || {
+        let (client, instance) = (client(1), Instance(1));
+        NodeInput::Wish(ServerWish::LoggedOut { client, instance })
+    };
+    // A batch is under way, so the next log-in waits.
+    scene.give(0, log_in(client(0), 1));
+    for input in [log_in(client(1), 1), log_out(), log_in(client(1), 1)] {
+        scene.give(0, input);
+    }
+    let next = |scene: &mut Scene| {
+        let (id, batch) = scene.nodes.get_mut(&0).unwrap().requests.pop_first().unwrap();
+        (id, scene.ask(&batch).unwrap())
+    };
+    let (id, reply) = next(&mut scene);
+    scene.give(0, NodeInput::Answer(id, Ok(reply)));
+    let (id, reply) = next(&mut scene);
+    scene.give(0, log_out());
+    scene.give(0, NodeInput::Answer(id, Ok(reply)));
+    scene.flow();
+    assert_eq!(scene.record(&client(1)), None);
+}
+
+#[test]
+fn a_node_that_wakes_without_a_lease_asks_about_a_process_whose_record_was_under_way() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    scene.join(1, 2);
+    scene.give(0, NodeInput::LinkUp(NodeId::new("n1").unwrap()));
+    scene.give(0, log_in(client(0), 1));
+    // The record is written, and the node is stopped before the answer.
+    let (_, batch) = scene.nodes.get_mut(&0).unwrap().requests.pop_first().unwrap();
+    scene.ask(&batch);
+    scene.nodes.get_mut(&0).unwrap().is_held = true;
+    scene.give(1, log_in(client(0), 2));
+    scene.pass(Duration::from_secs(15));
+    let (client, instance) = (client(0), Instance(1));
+    let generation = Generation(1);
+    let open = PeerOpen { client, instance, generation };
+    let now = scene.now;
+    let verdict = scene.nodes.get_mut(&0).unwrap().node.judge(now, &open);
+    assert_eq!(verdict, OpenVerdict::Ask);
 }

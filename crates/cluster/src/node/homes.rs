@@ -61,6 +61,9 @@ pub(super) struct LocalClient {
     /// The record has named this process since it logged in here. So a record that names another
     /// process is later than the log-in.
     was_recorded: bool,
+    /// A record that names this process was sent to the engine since it logged in, and what became
+    /// of it is not known.
+    may_be_recorded: bool,
     /// The record waits to be written.
     waits: bool,
     /// The record is written by the batch under way.
@@ -210,6 +213,7 @@ impl Homes {
             known: None,
             least: Generation(0),
             was_recorded: false,
+            may_be_recorded: false,
             waits: false,
             is_written: false,
             checked: None,
@@ -217,7 +221,7 @@ impl Homes {
         };
         let local = self.clients.entry(client.clone()).or_insert_with(new);
         if local.instance != instance || local.is_leaving {
-            local.was_recorded = false;
+            (local.was_recorded, local.may_be_recorded) = (false, false);
             (local.logged_in, local.since, local.by) = (logged_in, since, None);
         }
         (local.instance, local.links, local.is_leaving) = (instance, links, false);
@@ -292,6 +296,10 @@ impl Homes {
     ) -> Option<Write> {
         let local = self.clients.get_mut(client)?;
         local.waits = false;
+        if local.is_written {
+            // A client that left and came back has two jobs. The end of the first looks again.
+            return None;
+        }
         local.learn_age(desk);
         let HomeStep::Write(at, notes) = local.step(standing) else {
             self.check(desk, standing, client);
@@ -303,7 +311,7 @@ impl Homes {
             // There was a record that counts: whatever there is now has to be read.
             None => Condition::Absent,
         };
-        local.is_written = true;
+        (local.is_written, local.may_be_recorded) = (true, true);
         let place = RecordPlace::At(client.clone());
         let value = at.as_ref().map(At::encode);
         Some(Write { key: desk.keys.of(&place), place: Some(place), is, value, notes, at })
@@ -318,7 +326,7 @@ impl Homes {
         (write, outcome, change): (Write, WriteOutcome, Revision),
     ) {
         let Some(local) = self.clients.get_mut(client) else { return };
-        (local.checked, local.is_written) = (standing.epoch, false);
+        (local.checked, local.is_written, local.may_be_recorded) = (standing.epoch, false, false);
         match outcome {
             WriteOutcome::Written(revision) => {
                 match write.at {
@@ -420,7 +428,8 @@ impl Homes {
     }
 
     /// Whether a client may be served without a look at its record. A process that was never
-    /// recorded cannot have been superseded. A process that was may be superseded while the node
+    /// recorded cannot have been superseded. A process that was, or whose first record was on its
+    /// way when the lease ended, may be superseded while the node
     /// had no lease, so the record has to be seen in the present epoch. A node that is cut off from
     /// an engine which other nodes hear asks these. A node without an engine that anybody hears
     /// goes on.
@@ -429,7 +438,7 @@ impl Homes {
             // A note says that the record was replaced, perhaps before the answer to its write.
             return false;
         }
-        if !local.was_recorded {
+        if !local.was_recorded && (standing.is_leased || !local.may_be_recorded) {
             return true;
         }
         if standing.is_leased {
