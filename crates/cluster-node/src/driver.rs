@@ -148,6 +148,7 @@ impl<M: PeerMail> NodeDriver<M> {
             match asked {
                 Question::Claim(wanted, reply) => wishes.extend(self.open.claim(wanted, reply)),
                 Question::Find(subject, reply) => wishes.extend(self.open.find(subject, reply)),
+                Question::Blobs(batch, reply) => wishes.extend(self.open.blobs(batch, reply)),
             }
             question = if count < AT_ONCE { more.try_recv().ok() } else { None };
             count += 1;
@@ -221,6 +222,10 @@ impl<M: PeerMail> NodeDriver<M> {
             }
             Output::Found(ticket, located) => {
                 self.open.found(ticket, located);
+                Ok(())
+            }
+            Output::Blob(ticket, outcome) => {
+                self.open.blob(ticket, outcome);
                 Ok(())
             }
             Output::Renumbered { key, former, generation } => {

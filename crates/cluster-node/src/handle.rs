@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use cluster::blob::{BlobOutcome, BlobWish};
 use cluster::names::{ClientName, Generation, Instance, Key, NodeId};
 use cluster::node::{Claimed, Located, OpenVerdict, PeerMessage, PeerOpen, Subject};
 use cluster::record::At;
@@ -21,6 +22,7 @@ const QUESTIONS: usize = 256;
 pub(crate) enum Question {
     Claim(Vec<WantedClaim>, oneshot::Sender<GivenClaims>),
     Find(Subject, oneshot::Sender<Located>),
+    Blobs(Vec<BlobWish>, oneshot::Sender<Vec<BlobOutcome>>),
 }
 
 /// A stream that the node is to judge.
@@ -89,6 +91,23 @@ impl Cluster {
             return Located::Away;
         }
         found.await.unwrap_or(Located::Away)
+    }
+
+    /// Reads, writes and deletes bytes that the server keeps for all nodes, in the order of the
+    /// batch. There is an outcome for each wish, in the same order. A node has
+    /// [`BLOBS`](cluster::node::BLOBS) wishes at once; further ones, and the wishes of a node that
+    /// is no member, are [`BlobOutcome::Away`]. The wishes have a lane of their own, so no client
+    /// waits for them.
+    pub async fn blobs(&self, batch: Vec<BlobWish>) -> Vec<BlobOutcome> {
+        let count = batch.len();
+        if batch.is_empty() {
+            return Vec::new();
+        }
+        let (reply, outcomes) = oneshot::channel();
+        if self.questions.send(Question::Blobs(batch, reply)).await.is_err() {
+            return vec![BlobOutcome::Away { may_be_done: false }; count];
+        }
+        outcomes.await.unwrap_or_else(|_| vec![BlobOutcome::Away { may_be_done: true }; count])
     }
 
     /// A node that was found for a client or a resource has refused an OPEN. What was found is

@@ -1,4 +1,4 @@
-//! Requests to the engine: three lanes, so that renewals wait behind no claims, and claims behind
+//! Requests to the engine: four lanes, so that renewals wait behind no claims, and claims behind
 //! no look-ups. A lane carries out its requests in order, over connections of its own.
 //!
 //! The rules of the cluster want an answer to each request after 1 s at the latest, however many
@@ -40,10 +40,11 @@ pub(crate) struct Lanes {
     renewals: mpsc::Sender<AskedRequest>,
     claims: mpsc::Sender<AskedRequest>,
     look_ups: mpsc::Sender<AskedRequest>,
+    blobs: mpsc::Sender<AskedRequest>,
 }
 
 /// The far ends of the lanes, in the order of [`Lanes`].
-pub(crate) type LaneEnds = [mpsc::Receiver<AskedRequest>; 3];
+pub(crate) type LaneEnds = [mpsc::Receiver<AskedRequest>; 4];
 
 impl Lanes {
     /// Empty lanes.
@@ -51,18 +52,21 @@ impl Lanes {
         let (renewals, first) = mpsc::channel(WAITING);
         let (claims, second) = mpsc::channel(WAITING);
         let (look_ups, third) = mpsc::channel(WAITING);
-        (Self { renewals, claims, look_ups }, [first, second, third])
+        let (blobs, fourth) = mpsc::channel(WAITING);
+        (Self { renewals, claims, look_ups, blobs }, [first, second, third, fourth])
     }
 
     /// Sends a request, or returns the number of a request that has no room and does not leave.
     pub(crate) fn send(&self, id: RequestId, request: EngineRequest) -> Result<(), RequestId> {
         let lane = match &request {
-            EngineRequest::Transact(Lane::Renewals, _)
-            | EngineRequest::Grant(_)
-            | EngineRequest::KeepAlive(_)
-            | EngineRequest::Revoke(_) => &self.renewals,
-            EngineRequest::Transact(Lane::Claims, _) => &self.claims,
-            EngineRequest::Transact(Lane::LookUps, _) => &self.look_ups,
+            EngineRequest::Transact(lane, _) | EngineRequest::Grant(lane, _) => *lane,
+            EngineRequest::KeepAlive(_) | EngineRequest::Revoke(_) => Lane::Renewals,
+        };
+        let lane = match lane {
+            Lane::Renewals => &self.renewals,
+            Lane::Claims => &self.claims,
+            Lane::LookUps => &self.look_ups,
+            Lane::Blobs => &self.blobs,
         };
         let asked = AskedRequest { id, request, until: Instant::now() + ANSWER };
         lane.try_send(asked).map_err(|error| match error {

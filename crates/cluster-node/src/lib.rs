@@ -5,11 +5,11 @@
 //! at once, and the records of the node are void when its lease ends (10 s).
 //!
 //! ```text
-//!             claim, find, judge                  one future
+//!          claim, find, judge, blobs              one future
 //!  ┌────────┐ ──bounded queues──► ┌──────────────────────────────────────────┐
 //!  │Cluster │                     │ ┌──────┐  requests  ┌─────────────────┐  │
 //!  │(handle)│ ──release, log-in── │ │ Node │ ─────────► │ lanes: renewals,│──┼─► engine
-//!  └────────┘     (Mailbox)─────► │ │      │ ◄───────── │ claims, look-ups│  │
+//!  └────────┘     (Mailbox)─────► │ │      │ ◄───────── │ claims, and more│  │
 //!      ▲                          │ └──────┘  answers   └─────────────────┘  │
 //!      └──── Views (snapshots) ◄──│   │  ▲    reports   ┌─────────────────┐  │
 //!  server ◄─ ServerEvents ◄───────│   │  └───────────── │ watch           │◄─┼── engine

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
+use cluster::blob::{BlobOutcome, BlobWish};
 use cluster::names::{ClientName, Generation, Instance, Key};
 use cluster::node::{Claimed, Located, ServerWish, Subject, Ticket};
 use tokio::sync::oneshot;
@@ -64,6 +65,15 @@ struct OpenBatch {
     reply: oneshot::Sender<GivenClaims>,
 }
 
+/// A batch of wishes about bytes of the server whose outcomes are not complete.
+#[derive(Debug)]
+struct OpenBlobs {
+    outcomes: Vec<BlobOutcome>,
+    /// The number of wishes without an outcome.
+    open: usize,
+    reply: oneshot::Sender<Vec<BlobOutcome>>,
+}
+
 /// What the node will answer.
 #[derive(Debug)]
 pub(crate) struct OpenQuestions {
@@ -76,6 +86,9 @@ pub(crate) struct OpenQuestions {
     /// The claims that are held, and whose batch is not complete.
     held: HashMap<(Key, Generation), (u64, usize)>,
     finds: HashMap<Ticket, oneshot::Sender<Located>>,
+    blob_batches: HashMap<u64, OpenBlobs>,
+    /// The batch of a wish, and its place there.
+    blobs: HashMap<Ticket, (u64, usize)>,
 }
 
 impl OpenQuestions {
@@ -88,6 +101,8 @@ impl OpenQuestions {
             claims: HashMap::new(),
             held: HashMap::new(),
             finds: HashMap::new(),
+            blob_batches: HashMap::new(),
+            blobs: HashMap::new(),
         }
     }
 
@@ -133,6 +148,42 @@ impl OpenQuestions {
         let ticket = Ticket(self.number());
         self.finds.insert(ticket, reply);
         Some(ServerWish::Find { ticket, subject })
+    }
+
+    /// Enters wishes about bytes of the server, and returns the wishes of the node.
+    pub(crate) fn blobs(
+        &mut self,
+        batch: Vec<BlobWish>,
+        reply: oneshot::Sender<Vec<BlobOutcome>>,
+    ) -> Vec<ServerWish> {
+        if reply.is_closed() {
+            return Vec::new();
+        }
+        let number = self.number();
+        let open = batch.len();
+        let outcomes = vec![BlobOutcome::Away { may_be_done: false }; open];
+        self.blob_batches.insert(number, OpenBlobs { outcomes, open, reply });
+        let enter = |(place, wish)| {
+            let ticket = Ticket(self.number());
+            self.blobs.insert(ticket, (number, place));
+            ServerWish::Blob { ticket, wish }
+        };
+        batch.into_iter().enumerate().map(enter).collect()
+    }
+
+    /// What has become of a wish. The outcomes of a batch are given when all are there.
+    pub(crate) fn blob(&mut self, ticket: Ticket, outcome: BlobOutcome) {
+        let Some((number, place)) = self.blobs.remove(&ticket) else { return };
+        let Some(batch) = self.blob_batches.get_mut(&number) else { return };
+        if let Some(given) = batch.outcomes.get_mut(place) {
+            *given = outcome;
+        }
+        batch.open = batch.open.saturating_sub(1);
+        if batch.open == 0
+            && let Some(batch) = self.blob_batches.remove(&number)
+        {
+            let _ = batch.reply.send(batch.outcomes);
+        }
     }
 
     /// The node has answered a claim. The answers to a batch are given when all are there.

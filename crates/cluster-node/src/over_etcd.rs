@@ -37,7 +37,7 @@ impl EngineCaller for EtcdCaller {
         let calls = &mut self.0;
         Ok(match request {
             EngineRequest::Transact(_, it) => EngineReply::Done(calls.transact(it).await?),
-            EngineRequest::Grant(ttl) => EngineReply::Granted(calls.grant(*ttl).await?.lease),
+            EngineRequest::Grant(_, ttl) => EngineReply::Granted(calls.grant(*ttl).await?.lease),
             EngineRequest::KeepAlive(lease) => {
                 let is_alive = calls.renew(*lease).await?.is_some();
                 // Renewals go to the members in turn, so that a member which has become silent is

@@ -53,7 +53,7 @@ async fn run<E: Engine, M: PeerMail>(
 ) {
     let node = settings.node.clone();
     let mailbox = Arc::clone(&ends.mailbox);
-    let (lanes, [renewals, claims, look_ups]) = Lanes::new();
+    let (lanes, [renewals, claims, look_ups, blobs]) = Lanes::new();
     let (answers, answered) = mpsc::channel(ANSWERS);
     let (reports, reported) = mpsc::channel(REPORTS);
     let (watch, wanted) = watch::channel(None);
@@ -64,6 +64,7 @@ async fn run<E: Engine, M: PeerMail>(
         () = lane(engine.caller(), renewals, answers.clone()) => None,
         () = lane(engine.caller(), claims, answers.clone()) => None,
         () = lane(engine.caller(), look_ups, answers.clone()) => None,
+        () = lane(engine.caller(), blobs, answers.clone()) => None,
         () = follow(engine.follower(), wanted, reports) => None,
     };
     mailbox.end();

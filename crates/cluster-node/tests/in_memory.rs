@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use cluster::blob::{BlobExpected, BlobOutcome, BlobWish};
 use cluster::engine::{Operation, Transaction};
-use cluster::keys::{Keyspace, RecordPlace};
+use cluster::keys::{BlobPlace, Keyspace, RecordPlace};
 use cluster::names::{Instance, NodeEpoch};
 use cluster::node::{Claimed, Located, NodeEvent, Subject};
 use cluster::record::{Record as _, Revoked};
@@ -37,6 +39,7 @@ async fn two_nodes_agree() {
     scenes::claims_are_exclusive(&one, &two).await;
     scenes::an_old_release_frees_nothing(&one, &two).await;
     scenes::two_processes_settle(&mut one, &mut two).await;
+    scenes::bytes_of_the_server_are_shared(&one, &two).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -302,4 +305,23 @@ async fn a_client_that_loses_its_rights_is_told() {
         let event = ServerEvent::Revoked { client: client_name("c"), is_revoked };
         assert_eq!(one.event(SECOND).await, Some(event));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wishes_about_bytes_are_answered_without_an_engine() {
+    let ([one, _two], engines) = two().await;
+    engines[0].hang(true);
+    let start = Instant::now();
+    let wishes = || {
+        let value = Bytes::from_static(b"key");
+        vec![
+            BlobWish::get(BlobPlace::Tickets(1)),
+            BlobWish::put(BlobPlace::Tickets(2), value, BlobExpected::Any),
+        ]
+    };
+    let away = |may_be_done| BlobOutcome::Away { may_be_done };
+    assert_eq!(one.cluster.blobs(wishes()).await, [away(false), away(true)]);
+    assert!(start.elapsed() < 2 * SECOND, "{:?}", start.elapsed());
+    one.cluster.leave().await;
+    assert_eq!(one.cluster.blobs(wishes()).await, [away(false), away(false)]);
 }

@@ -155,7 +155,9 @@ impl EngineCaller for MemoryCaller {
                 }
                 self.engine.store().transact(it).map(EngineReply::Done).map_err(refused)?
             }
-            EngineRequest::Grant(_) => EngineReply::Granted(self.engine.store().grant(now)),
+            EngineRequest::Grant(_, time) => {
+                EngineReply::Granted(self.engine.store().grant_for(now, *time))
+            }
             EngineRequest::KeepAlive(lease) => {
                 EngineReply::Renewed(self.engine.store().keep_alive(now, *lease))
             }

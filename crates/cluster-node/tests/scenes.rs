@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use cluster::blob::{BlobAct, BlobExpected, BlobOutcome, BlobWish};
+use cluster::keys::BlobPlace;
 use cluster::names::{Generation, Instance};
 use cluster::node::{Located, OpenVerdict, PeerOpen, Subject};
 use cluster_node::ServerEvent;
@@ -104,4 +107,38 @@ pub(crate) async fn claims_of_a_dead_node_are_free_after_its_lease(one: TestNode
     one.task.abort();
     assert!(is_taken_by(&two.claim(4, "b", 2).await, &one));
     two.insist(4, LEASED).await;
+}
+
+/// Bytes of the server are the same at all nodes, written by one of two, taken once, and gone after
+/// their time.
+pub(crate) async fn bytes_of_the_server_are_shared(one: &TestNode, two: &TestNode) {
+    let client = || BlobPlace::Client(client_name("a"));
+    let create = |text: &'static str| {
+        vec![BlobWish::put(client(), Bytes::from_static(text.as_bytes()), BlobExpected::Absent)]
+    };
+    let (first, second) =
+        tokio::join!(one.cluster.blobs(create("1")), two.cluster.blobs(create("2")));
+    let written = |outcome: &BlobOutcome| matches!(outcome, BlobOutcome::Written(_));
+    assert_eq!([&first[0], &second[0]].into_iter().filter(|it| written(it)).count(), 1);
+    let read = || vec![BlobWish::get(client()), BlobWish::get(BlobPlace::Tickets(7))];
+    let found = one.cluster.blobs(read()).await;
+    assert!(matches!(&found[..], [BlobOutcome::Found(Some(_)), BlobOutcome::Found(None)]));
+    assert_eq!(two.cluster.blobs(read()).await, found);
+
+    let take = || vec![BlobWish::delete(client(), BlobExpected::Any)];
+    let (first, second) = tokio::join!(one.cluster.blobs(take()), two.cluster.blobs(take()));
+    let taken = [first, second].concat();
+    assert!(taken.contains(&BlobOutcome::Deleted), "{taken:?}");
+    assert!(taken.contains(&BlobOutcome::Refused(None)), "{taken:?}");
+
+    let challenge = || BlobPlace::Challenge("token".into());
+    let (value, keep) = (Bytes::from_static(b"answer"), Some(Duration::from_secs(2)));
+    let act = BlobAct::Put { value, expected: BlobExpected::Any, keep };
+    let given = one.cluster.blobs(vec![BlobWish { place: challenge(), act }]).await;
+    assert!(written(&given[0]), "{given:?}");
+    eventually(LEASED, async || {
+        let found = two.cluster.blobs(vec![BlobWish::get(challenge())]).await;
+        (found == [BlobOutcome::Found(None)]).then_some(())
+    })
+    .await;
 }

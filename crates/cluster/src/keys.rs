@@ -4,6 +4,8 @@
 //! |---|---|---|---|
 //! | `at/<client>` | [`At`](crate::record::At): the homes of a client | - | look-ups |
 //! | `batch/<node>` | [`BatchMark`](crate::record::BatchMark): the last batch of a node | the node's | its node, when an answer is lost |
+//! | `cert/<domain>`, `challenge/<token>`, `client/<name>`, `code/<hash>`, `tickets/<number>` | [`Blob`](crate::blob::Blob): bytes of the server, each at a [`BlobPlace`] | none, or one of its own | the server |
+//! | `duty/acme` | [`Holding`](crate::record::Holding): the node that orders certificates | - | look-ups |
 //! | `former/<node>/<key>` | [`Former`](crate::record::Former): a record that the node has lost | - | its node, each renewal |
 //! | `host/<http or tls>/<labels reversed>` | [`Holding`](crate::record::Holding): who publishes a name | - | look-ups |
 //! | `incarnation` | [`Incarnation`](crate::record::Incarnation): which life of the store this is | - | followed by all |
@@ -15,10 +17,12 @@
 //! So one watch has all of them, in the order of their changes, and the renewals of the own node
 //! prove that this watch is alive.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::engine::Range;
-use crate::names::{Class, ClientName, Key, NodeId, PortProtocol, Space};
+use crate::names::{Class, ClientName, Duty, Key, NAME_BYTES, NodeId, PortProtocol, Space};
 
 /// The version of the layout of keys, which is a part of each key.
 const LAYOUT: &str = "1";
@@ -29,6 +33,49 @@ pub struct Keyspace {
     prefix: String,
 }
 
+/// Where the server keeps bytes that all nodes share.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlobPlace {
+    /// A certificate with its sealed key.
+    Certificate(Arc<str>),
+    /// The answer to a challenge of a certificate authority, by its token.
+    Challenge(Arc<str>),
+    /// Who may log in as a client, and what the client may do.
+    Client(ClientName),
+    /// A code that is taken once, by its hash.
+    Code(Arc<str>),
+    /// That a client has no rights, which all nodes follow. It has no bytes of the server.
+    Revoked(ClientName),
+    /// Keys of session tickets.
+    Tickets(u32),
+}
+
+impl BlobPlace {
+    /// Whether the text of the place is short enough for a key.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        match self {
+            Self::Certificate(text) | Self::Challenge(text) | Self::Code(text) => {
+                (1..=NAME_BYTES).contains(&text.len())
+            }
+            Self::Client(_) | Self::Revoked(_) | Self::Tickets(_) => true,
+        }
+    }
+
+    /// The record at this place.
+    #[must_use]
+    pub fn record(&self) -> RecordPlace {
+        match self {
+            Self::Revoked(client) => RecordPlace::Revoked(client.clone()),
+            Self::Certificate(_)
+            | Self::Challenge(_)
+            | Self::Client(_)
+            | Self::Code(_)
+            | Self::Tickets(_) => RecordPlace::Blob(self.clone()),
+        }
+    }
+}
+
 /// Which record a key has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RecordPlace {
@@ -36,6 +83,8 @@ pub enum RecordPlace {
     At(ClientName),
     /// The last batch of a node.
     Batch(NodeId),
+    /// Bytes of the server, at [`BlobPlace::record`].
+    Blob(BlobPlace),
     /// A record that this node has lost. The record is that of the place.
     Former(NodeId, Box<Self>),
     /// The holder of a resource.
@@ -106,6 +155,15 @@ fn suffix(place: &RecordPlace) -> String {
     match place {
         RecordPlace::At(client) => format!("at/{}", escaped(client.as_str())),
         RecordPlace::Batch(node) => format!("batch/{}", escaped(node.as_str())),
+        RecordPlace::Blob(place) => match place {
+            BlobPlace::Certificate(domain) => format!("cert/{}", escaped(domain)),
+            BlobPlace::Challenge(token) => format!("challenge/{}", escaped(token)),
+            BlobPlace::Client(client) => format!("client/{}", escaped(client.as_str())),
+            BlobPlace::Code(hash) => format!("code/{}", escaped(hash)),
+            BlobPlace::Revoked(client) => format!("revoked/{}", escaped(client.as_str())),
+            BlobPlace::Tickets(number) => format!("tickets/{number}"),
+        },
+        RecordPlace::Resource(Key::Duty(Duty::Acme)) => "duty/acme".into(),
         RecordPlace::Former(node, place) => {
             format!("former/{}/{}", escaped(node.as_str()), suffix(place))
         }
@@ -141,6 +199,15 @@ fn parsed(suffix: &str) -> Option<RecordPlace> {
     match table {
         "at" => Some(RecordPlace::At(ClientName::new(&plain(rest)?).ok()?)),
         "batch" => Some(RecordPlace::Batch(NodeId::new(&plain(rest)?).ok()?)),
+        "cert" => Some(RecordPlace::Blob(BlobPlace::Certificate(text(rest)?))),
+        "challenge" => Some(RecordPlace::Blob(BlobPlace::Challenge(text(rest)?))),
+        "client" => {
+            let client = ClientName::new(&plain(rest)?).ok()?;
+            Some(RecordPlace::Blob(BlobPlace::Client(client)))
+        }
+        "code" => Some(RecordPlace::Blob(BlobPlace::Code(text(rest)?))),
+        "duty" => (rest == "acme").then_some(RecordPlace::Resource(Key::Duty(Duty::Acme))),
+        "tickets" => Some(RecordPlace::Blob(BlobPlace::Tickets(rest.parse().ok()?))),
         "former" => {
             let (node, rest) = rest.split_once('/')?;
             // One level: a loss of a loss is not recorded.
@@ -198,6 +265,11 @@ fn escaped(text: &str) -> String {
     part
 }
 
+/// The text of an [`escaped`] part that is not empty.
+fn text(part: &str) -> Option<Arc<str>> {
+    plain(part).filter(|text| !text.is_empty()).map(Into::into)
+}
+
 /// The text of an [`escaped`] part.
 fn plain(part: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(part.len());
@@ -239,6 +311,20 @@ mod tests {
                 RecordPlace::Revoked(client),
             ]);
         }
+        for name in NAMES {
+            let (text, client) = (Arc::from(name), ClientName::new(name).unwrap());
+            all.extend(
+                [
+                    BlobPlace::Certificate(Arc::clone(&text)),
+                    BlobPlace::Challenge(Arc::clone(&text)),
+                    BlobPlace::Client(client),
+                    BlobPlace::Code(text),
+                ]
+                .map(RecordPlace::Blob),
+            );
+        }
+        all.extend([0, u32::MAX].map(BlobPlace::Tickets).map(RecordPlace::Blob));
+        all.push(RecordPlace::Resource(Key::Duty(Duty::Acme)));
         for host in ["app.example.com", "*.example.com", "*", "com.example.app", "a%2e"] {
             all.extend(
                 [Space::Http, Space::Tls]
@@ -293,6 +379,11 @@ mod tests {
             "host/a",
             "former/a/former/b/at/c",
             "former/a",
+            "cert/",
+            "code/a/b",
+            "duty/other",
+            "tickets/01",
+            "tickets/4294967296",
             "node",
             "other/a",
             "incarnation/",
@@ -318,8 +409,9 @@ mod tests {
                 | RecordPlace::Resource(Key::Port(..)) => true,
                 RecordPlace::At(_)
                 | RecordPlace::Batch(_)
+                | RecordPlace::Blob(_)
                 | RecordPlace::Former(..)
-                | RecordPlace::Resource(Key::Host(..)) => false,
+                | RecordPlace::Resource(Key::Host(..) | Key::Duty(_)) => false,
             };
             assert_eq!(inside, followed, "{key:?}");
         }

@@ -8,9 +8,11 @@
 //! | how are nodes, clients, resources and their numbers called | [`names`] |
 //! | where does a record lie in the engine | [`keys`] |
 //! | what does a record say, and which values are none | [`record`] |
+//! | what can the server keep for all nodes | [`blob`] |
 //! | what does a node do, and when | [`node`] |
 //! | how does the engine behave, for tests (feature `testing`) | `testing` |
 
+pub mod blob;
 pub mod engine;
 pub mod keys;
 #[cfg(test)]

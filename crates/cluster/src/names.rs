@@ -137,6 +137,13 @@ pub enum Space {
     Tls,
 }
 
+/// Something that one node at a time does for all nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Duty {
+    /// Orders certificates of published names.
+    Acme,
+}
+
 /// A resource that one owner at a time may have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
@@ -144,6 +151,9 @@ pub enum Key {
     Port(PortProtocol, Class, u16),
     /// A host in this space: `app.example.com`, `*.example.com` or `*`, in lower case.
     Host(Space, Arc<str>),
+    /// Something that one node at a time does for all. Its holder is a client by the name of the
+    /// node.
+    Duty(Duty),
 }
 
 /// The holder of a resource.

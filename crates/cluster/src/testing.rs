@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "the module is for tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -69,11 +70,16 @@ impl ModelStore {
         }
     }
 
-    /// A new lease.
+    /// A new lease of a node.
     pub fn grant(&mut self, now: Moment) -> Lease {
+        self.grant_for(now, LEASE)
+    }
+
+    /// A new lease of this time.
+    pub fn grant_for(&mut self, now: Moment, time: Duration) -> Lease {
         self.granted += 1;
         let lease = Lease(self.granted);
-        self.leases.insert(lease, now.after(LEASE));
+        self.leases.insert(lease, now.after(time));
         lease
     }
 

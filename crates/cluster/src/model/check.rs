@@ -91,6 +91,7 @@ impl Truth {
                 }
                 Some(
                     RecordPlace::Batch(_)
+                    | RecordPlace::Blob(_)
                     | RecordPlace::Former(..)
                     | RecordPlace::Incarnation
                     | RecordPlace::Node(_)
@@ -356,6 +357,7 @@ impl ModelWorld {
                 }
                 Some(
                     RecordPlace::Batch(_)
+                    | RecordPlace::Blob(_)
                     | RecordPlace::Incarnation
                     | RecordPlace::Node(_)
                     | RecordPlace::Revoked(_),

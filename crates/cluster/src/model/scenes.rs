@@ -4,13 +4,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::Moment;
+use crate::blob::{BLOB_BYTES, BlobAct, BlobExpected, BlobOutcome, BlobWish};
 use crate::engine::{Operation, Range, Revision, Transaction};
-use crate::keys::{Keyspace, RecordPlace};
+use crate::keys::{BlobPlace, Keyspace, RecordPlace};
 use crate::names::{ClientName, Generation, Instance, NodeEpoch, NodeId};
 use crate::node::{
-    BATCH, EngineReply, EngineRequest, Lane, Node, NodeInput, NodeSettings, OpenVerdict, Output,
-    PeerMessage, PeerOpen, RENEWAL, RequestId, ServerWish, WatchId, Watched,
+    BATCH, BLOB_BATCH, BLOBS, EngineReply, EngineRequest, Lane, Node, NodeInput, NodeSettings,
+    OpenVerdict, Output, PeerMessage, PeerOpen, RENEWAL, RequestId, ServerWish, Ticket, WatchId,
+    Watched,
 };
 use crate::record::{At, Described, Home, Incarnation, Record as _};
 use crate::testing::{ModelStore, Reports};
@@ -99,7 +103,9 @@ impl Scene {
                 }
                 EngineReply::Done(self.store.transact(it).unwrap())
             }
-            EngineRequest::Grant(_) => EngineReply::Granted(self.store.grant(self.now)),
+            EngineRequest::Grant(_, time) => {
+                EngineReply::Granted(self.store.grant_for(self.now, *time))
+            }
             EngineRequest::KeepAlive(lease) => {
                 EngineReply::Renewed(self.store.keep_alive(self.now, *lease))
             }
@@ -344,4 +350,128 @@ fn a_node_that_wakes_without_a_lease_asks_about_a_process_whose_record_was_under
     let now = scene.now;
     let verdict = scene.nodes.get_mut(&0).unwrap().node.judge(now, &open);
     assert_eq!(verdict, OpenVerdict::Ask);
+}
+
+/// What becomes of wishes about bytes of the server at a node.
+fn blobs(scene: &mut Scene, at: usize, wishes: Vec<(BlobPlace, BlobAct)>) -> Vec<BlobOutcome> {
+    scene.outputs(at);
+    let wishes = (0..).zip(wishes).map(|(ticket, (place, act))| ServerWish::Blob {
+        ticket: Ticket(ticket),
+        wish: BlobWish { place, act },
+    });
+    scene.give(at, NodeInput::Wishes(wishes.collect()));
+    scene.flow();
+    let outcome = |output| {
+        let Output::Blob(ticket, outcome) = output else { return None };
+        Some((ticket, outcome))
+    };
+    let outcomes: BTreeMap<_, _> = scene.outputs(at).into_iter().filter_map(outcome).collect();
+    outcomes.into_values().collect()
+}
+
+fn put(value: &'static str, expected: BlobExpected, keep: Option<Duration>) -> BlobAct {
+    BlobAct::Put { value: Bytes::from_static(value.as_bytes()), expected, keep }
+}
+
+fn found(blob: &BlobOutcome) -> Option<(Revision, &[u8])> {
+    let BlobOutcome::Found(Some(blob)) = blob else { return None };
+    Some((blob.revision, &blob.value))
+}
+
+#[test]
+fn bytes_of_the_server_are_shared_and_compared() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    scene.join(1, 2);
+    let place = || BlobPlace::Client(client(0));
+    let create = || (place(), put("{}", BlobExpected::Absent, None));
+    let outcomes = blobs(&mut scene, 0, vec![create(), create(), (place(), BlobAct::Get)]);
+    let [BlobOutcome::Written(first), BlobOutcome::Refused(there), read] = &outcomes[..] else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!(*there, Some(*first));
+    assert_eq!(found(read), Some((*first, &b"{}"[..])));
+
+    // Another node changes what it has read; the first node has then read something old.
+    let change = |at| (place(), put("2", BlobExpected::At(at), None));
+    let outcomes = blobs(&mut scene, 1, vec![change(*first)]);
+    let [BlobOutcome::Written(second)] = outcomes[..] else { panic!("{outcomes:?}") };
+    assert_eq!(blobs(&mut scene, 0, vec![change(*first)]), [BlobOutcome::Refused(Some(second))]);
+
+    // A code is taken once.
+    let code = BlobPlace::Code("hash".into());
+    let give = (code.clone(), put("", BlobExpected::Any, Some(Duration::from_secs(600))));
+    assert!(matches!(blobs(&mut scene, 0, vec![give])[..], [BlobOutcome::Written(_)]));
+    let take = || vec![(code.clone(), BlobAct::Delete { expected: BlobExpected::Any })];
+    assert_eq!(blobs(&mut scene, 1, take()), [BlobOutcome::Deleted]);
+    assert_eq!(blobs(&mut scene, 0, take()), [BlobOutcome::Refused(None)]);
+}
+
+#[test]
+fn bytes_with_a_time_are_gone_after_it() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    let place = || BlobPlace::Challenge("token".into());
+    let give = (place(), put("answer", BlobExpected::Any, Some(Duration::from_secs(30))));
+    let outcomes = blobs(&mut scene, 0, vec![give, (place(), BlobAct::Get)]);
+    assert_eq!(found(&outcomes[1]).map(|(_, value)| value), Some(&b"answer"[..]));
+    scene.pass(Duration::from_secs(29));
+    let read = |scene: &mut Scene| blobs(scene, 0, vec![(place(), BlobAct::Get)]);
+    assert!(found(&read(&mut scene)[0]).is_some());
+    scene.pass(Duration::from_secs(2));
+    assert_eq!(read(&mut scene), [BlobOutcome::Found(None)]);
+}
+
+#[test]
+fn a_revocation_is_told_to_all_nodes() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    scene.join(1, 2);
+    let place = || BlobPlace::Revoked(client(0));
+    for (act, is_revoked) in [
+        (put("", BlobExpected::Any, None), true),
+        (BlobAct::Delete { expected: BlobExpected::Any }, false),
+    ] {
+        scene.outputs(1);
+        blobs(&mut scene, 0, vec![(place(), act)]);
+        let told = Output::Revoked { client: client(0), is_revoked };
+        assert!(scene.outputs(1).contains(&told), "{is_revoked}");
+    }
+}
+
+#[test]
+fn bytes_of_the_server_are_bounded_and_hold_up_no_client() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    let long = Bytes::from(vec![0; BLOB_BYTES + 1]);
+    let act = BlobAct::Put { value: long, expected: BlobExpected::Any, keep: None };
+    let outcomes = blobs(&mut scene, 0, vec![(BlobPlace::Tickets(1), act)]);
+    assert_eq!(outcomes, [BlobOutcome::TooLong]);
+
+    let many = (0..BLOBS as u32 + 10).map(|at| {
+        let act = put("key", BlobExpected::Any, None);
+        ServerWish::Blob {
+            ticket: Ticket(at.into()),
+            wish: BlobWish { place: BlobPlace::Tickets(at), act },
+        }
+    });
+    scene.give(0, NodeInput::Wishes(many.collect()));
+    let is_away = |output: &Output| {
+        matches!(output, Output::Blob(_, BlobOutcome::Away { may_be_done: false }))
+    };
+    assert_eq!(scene.outputs(0).iter().filter(|output| is_away(output)).count(), 10);
+    scene.give(0, log_in(client(0), 1));
+    let requests = scene.nodes[&0].requests.values();
+    let lanes: Vec<_> = requests
+        .filter_map(|request| match request {
+            EngineRequest::Transact(lane, it) => Some((*lane, it.then.len())),
+            EngineRequest::Grant(..) | EngineRequest::KeepAlive(_) | EngineRequest::Revoke(_) => {
+                None
+            }
+        })
+        .collect();
+    assert_eq!(lanes, [(Lane::Blobs, BLOB_BATCH), (Lane::Claims, 2)]);
+    scene.flow();
+    let written = |output: &Output| matches!(output, Output::Blob(_, BlobOutcome::Written(_)));
+    assert_eq!(scene.outputs(0).iter().filter(|output| written(output)).count(), BLOBS);
 }

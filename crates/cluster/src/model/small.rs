@@ -132,6 +132,7 @@ impl Small {
                 | Output::Found(..)
                 | Output::Port { .. }
                 | Output::Revoked { .. }
+                | Output::Blob(..)
                 | Output::Ready(_)
                 | Output::Report(_) => {}
             }
@@ -224,7 +225,9 @@ impl Small {
             EngineRequest::Transact(_, transaction) => {
                 self.store.transact(&transaction).map(EngineReply::Done)
             }
-            EngineRequest::Grant(_) => Ok(EngineReply::Granted(self.store.grant(self.now))),
+            EngineRequest::Grant(_, time) => {
+                Ok(EngineReply::Granted(self.store.grant_for(self.now, time)))
+            }
             EngineRequest::KeepAlive(lease) => {
                 Ok(EngineReply::Renewed(self.store.keep_alive(self.now, lease)))
             }

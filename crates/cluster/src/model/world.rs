@@ -347,7 +347,7 @@ impl ModelWorld {
             Output::Lost { key, generation } => self.lost(at, &key, generation),
             Output::Kick { client, instance } => self.kicked(at, &client, instance),
             Output::Ready(is_ready) => self.hosts[at].is_ready = is_ready,
-            Output::Port { .. } | Output::Revoked { .. } => {}
+            Output::Port { .. } | Output::Revoked { .. } | Output::Blob(..) => {}
             Output::Report(event) => {
                 if event == crate::node::NodeEvent::StoreRestored {
                     // Releases reach the node in order, so none names a claim of the former life.
@@ -407,7 +407,9 @@ impl ModelWorld {
             EngineRequest::Transact(_, transaction) => {
                 self.store.transact(transaction).map(EngineReply::Done)
             }
-            EngineRequest::Grant(_) => Ok(EngineReply::Granted(self.store.grant(self.now))),
+            EngineRequest::Grant(_, time) => {
+                Ok(EngineReply::Granted(self.store.grant_for(self.now, *time)))
+            }
             EngineRequest::KeepAlive(lease) => {
                 Ok(EngineReply::Renewed(self.store.keep_alive(self.now, *lease)))
             }

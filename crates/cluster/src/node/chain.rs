@@ -8,8 +8,8 @@
 //!
 //! **Batches gather.** While a batch is under way, what is to be written waits for the next, so
 //! batches grow exactly when the engine is slow. Where nobody waits for a write, as for the record
-//! of a client that is logged in, the next batch begins 100 ms after the last began. The first write
-//! after a pause begins at once.
+//! of a client that is logged in, the next batch begins 100 ms after the last began. The first
+//! write after a pause begins at once.
 //!
 //! **A batch without an answer** is sent again as it was. If it was not carried out, one of the
 //! copies is carried out now, and the others never. If it was, the conditions do not hold, and the
@@ -43,8 +43,8 @@ pub const BATCH: usize = 120;
 const _: () = assert!(BATCH + 3 + 1 + HOMES <= crate::engine::OPERATIONS);
 
 /// The time from the start of a batch to the next batch that nobody waits for. The engine works 756
-/// µs for a batch and 44 µs for each of its writes, and a node with 10,000 clients has 6 log-ins and
-/// log-outs in a second.
+/// µs for a batch and 44 µs for each of its writes, and a node with 10,000 clients has 6 log-ins
+/// and log-outs in a second.
 pub const GATHER: Duration = Duration::from_millis(100);
 
 /// The time until a batch that was refused is sent again.

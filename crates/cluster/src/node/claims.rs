@@ -1,9 +1,10 @@
 //! The resources that clients of this node hold.
 //!
 //! A claim first expects that the resource is free, or was claimed before each epoch that lives. If
-//! it was not, the answer has the record that is there: a record of a dead epoch, or the record that
-//! the server expects, is replaced by the next batch, and any other record is the answer. A node whose record is replaced finds a note with its
-//! next renewal (`former/`), also if no node can reach it.
+//! it was not, the answer has the record that is there: a record of a dead epoch, or the record
+//! that the server expects, is replaced by the next batch, and any other record is the answer. A
+//! node whose record is replaced finds a note with its next renewal (`former/`), also if no node
+//! can reach it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

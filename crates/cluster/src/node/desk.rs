@@ -68,6 +68,10 @@ pub(super) enum What {
     LookUp,
     /// A page of the sweep.
     Sweep,
+    /// A batch of wishes about bytes of the server.
+    Blobs,
+    /// The lease of such bytes.
+    BlobLease,
     /// Nobody waits for the answer.
     Nothing,
 }
@@ -83,7 +87,12 @@ impl What {
             | Self::KeepAlive { .. }
             | Self::Beat { .. }
             | Self::Batch => true,
-            Self::Page | Self::LookUp | Self::Sweep | Self::Nothing => false,
+            Self::Page
+            | Self::LookUp
+            | Self::Sweep
+            | Self::Blobs
+            | Self::BlobLease
+            | Self::Nothing => false,
         }
     }
 }
@@ -213,8 +222,8 @@ impl Desk {
         self.revision
     }
 
-    /// A revision that the store had not passed at this moment, if the engine has answered a request
-    /// that was sent since.
+    /// A revision that the store had not passed at this moment, if the engine has answered a
+    /// request that was sent since.
     pub(super) fn revision_after(&self, moment: Moment) -> Option<Revision> {
         let at = self.marks.partition_point(|(sent, _)| *sent <= moment);
         self.marks.get(at).map(|(_, revision)| *revision)

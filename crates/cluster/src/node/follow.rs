@@ -262,6 +262,7 @@ impl Follow {
             | Some(
                 RecordPlace::At(_)
                 | RecordPlace::Batch(_)
+                | RecordPlace::Blob(_)
                 | RecordPlace::Former(..)
                 | RecordPlace::Node(_),
             ) => {}
@@ -306,6 +307,7 @@ impl Tables {
         match &place {
             RecordPlace::At(_)
             | RecordPlace::Batch(_)
+            | RecordPlace::Blob(_)
             | RecordPlace::Former(..)
             | RecordPlace::Incarnation => {}
             RecordPlace::Node(node) => {
@@ -350,6 +352,7 @@ impl Tables {
             | Some(
                 RecordPlace::At(_)
                 | RecordPlace::Batch(_)
+                | RecordPlace::Blob(_)
                 | RecordPlace::Former(..)
                 | RecordPlace::Incarnation,
             ) => {}

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::blob::{BlobOutcome, BlobWish};
 use crate::engine::{Change, Done, Lease, NoReply, Range, Revision, Transaction};
 use crate::names::{ClientName, Generation, Instance, Key, NodeEpoch, NodeId, Owner};
 use crate::record::{At, Described, Holding};
@@ -46,6 +47,8 @@ pub enum Lane {
     Claims,
     /// Reads.
     LookUps,
+    /// Bytes of the server.
+    Blobs,
 }
 
 /// A request to the engine.
@@ -54,7 +57,7 @@ pub enum EngineRequest {
     /// A transaction, which is linearizable also if it only reads.
     Transact(Lane, Transaction),
     /// A new lease that ends this long after its last renewal.
-    Grant(Duration),
+    Grant(Lane, Duration),
     /// A renewal of a lease.
     KeepAlive(Lease),
     /// The end of a lease now. Nobody waits for the answer.
@@ -116,6 +119,13 @@ pub enum ServerWish {
         ticket: Ticket,
         /// Whose place.
         subject: Subject,
+    },
+    /// Reads, writes or deletes bytes of the server. The answer is [`Output::Blob`].
+    Blob {
+        /// The number of the answer.
+        ticket: Ticket,
+        /// What is to be done.
+        wish: BlobWish,
     },
     /// A node that was found for a client or a resource has refused an OPEN. What was found is
     /// forgotten unless a newer record is known by now; the answer `MOVED` has the newer record.
@@ -367,6 +377,8 @@ pub enum Output {
     },
     /// The answer to a question.
     Found(Ticket, Located),
+    /// The answer to a wish about bytes of the server.
+    Blob(Ticket, BlobOutcome),
     /// Another process of the client is in charge: all links of this process to this node have to
     /// end. Its other homes decide for themselves, and a process without any home has yielded.
     Kick {

@@ -152,8 +152,8 @@ impl Membership {
         self.member().is_some_and(|member| now < member.until())
     }
 
-    /// The life of the store; `None` from the moment at which it was known to be over until the next
-    /// is known. What other nodes know of the former life does not count meanwhile.
+    /// The life of the store; `None` from the moment at which it was known to be over until the
+    /// next is known. What other nodes know of the former life does not count meanwhile.
     pub(super) fn life(&self) -> Option<Life> {
         self.life.filter(|_| !self.fell)
     }
@@ -174,7 +174,10 @@ impl Membership {
         match &mut self.stage {
             Joining::Out(at) if *at <= now => {
                 self.stage = Joining::Granting;
-                desk.request(What::Grant { sent: now }, EngineRequest::Grant(LEASE));
+                desk.request(
+                    What::Grant { sent: now },
+                    EngineRequest::Grant(Lane::Renewals, LEASE),
+                );
             }
             Joining::Out(_) | Joining::Granting | Joining::Entering(..) | Joining::Left => {}
             Joining::Member(member) => {

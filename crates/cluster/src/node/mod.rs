@@ -19,6 +19,7 @@
 //! | which process of a client is in charge, and who serves it | `homes.rs` | log-ins, log-outs, records | jobs, kicks, messages, `Yielded` |
 //! | where is a client, or the holder of a resource | `look_ups.rs`, `cache.rs` | questions, answers of the engine and of nodes | requests, messages, `Looked`, `Answer` |
 //! | what do nodes tell each other | `peers.rs` | links, what nodes say | messages, readiness |
+//! | what does the server keep for all nodes | `blobs.rs` | wishes, answers to batches | requests, answers to wishes |
 //! | who deletes what nobody needs | `sweep.rs` | pages | requests, jobs |
 //!
 //! **The parts do not know each other.** A part is a value with its own state. Each of its methods
@@ -27,6 +28,7 @@
 //! another part has to know is news (`news.rs`), and this file gives each news to whom it concerns.
 //! So this file is the only one that knows all parts.
 
+mod blobs;
 mod cache;
 mod chain;
 mod claims;
@@ -45,6 +47,7 @@ mod writes;
 
 use std::collections::BTreeMap;
 
+use blobs::Blobs;
 use chain::Chain;
 use claims::Claims;
 use desk::{Desk, What};
@@ -64,6 +67,7 @@ use crate::moment::Moment;
 use crate::names::{ClientName, Generation, Key, NodeId};
 use crate::record::Holding;
 
+pub use blobs::{BLOB_BATCH, BLOBS};
 pub use chain::{BATCH, GATHER};
 pub use claims::{CLAIMS, PATIENCE};
 pub use follow::{SILENCE, SeenNode};
@@ -89,6 +93,7 @@ pub struct Node {
     look_ups: LookUps,
     peers: PeerLinks,
     sweep: Sweep,
+    blobs: Blobs,
 }
 
 /// How the node stands. It borrows the followed tables alone, so that a part can change beside it.
@@ -115,6 +120,7 @@ impl Node {
             look_ups: LookUps::new(cache),
             peers: PeerLinks::new(),
             sweep,
+            blobs: Blobs::new(),
         }
     }
 
@@ -154,6 +160,7 @@ impl Node {
         self.pass_on();
         let (standing, backlog) = (standing!(self), self.chain.backlog(&self.desk));
         self.sweep.turn(&mut self.desk, standing, backlog);
+        self.blobs.turn(&mut self.desk, standing);
         let is_ready = self.is_ready();
         self.peers.turn(&mut self.desk, is_ready);
     }
@@ -253,6 +260,9 @@ impl Node {
             }
             ServerWish::Release { key, generation } => self.claims.release(desk, key, generation),
             ServerWish::Find { ticket, subject } => self.find(ticket, subject),
+            ServerWish::Blob { ticket, wish } => {
+                self.blobs.wish(desk, standing.is_leased, ticket, wish);
+            }
             ServerWish::Refused { subject, generation, moved } => {
                 self.look_ups.refused_by_owner(desk, standing, &subject, generation, moved);
             }
@@ -376,6 +386,13 @@ impl Node {
                 }
             }
             (What::Sweep, done) => self.sweep.swept(desk, standing, done),
+            (What::BlobLease, _) => self.blobs.leased(desk, &answer),
+            (What::Blobs, done) => {
+                self.blobs.answered(desk, done);
+                if let Some(refused) = done.ok().filter(|done| !done.held) {
+                    self.membership.fenced(desk, refused);
+                }
+            }
             (What::Nothing, _) => {}
         }
     }
@@ -407,6 +424,7 @@ impl Node {
                 self.claims.forget();
                 self.homes.forget();
                 self.sweep.forget();
+                self.blobs.forget(desk);
                 // Writes whose condition is a number of the former life.
                 desk.jobs.retain(|job| !matches!(job, Job::Release(..) | Job::Delete(..)));
             }
@@ -417,6 +435,7 @@ impl Node {
                     }
                     RecordPlace::Resource(key) => self.claims.keep(desk, key),
                     RecordPlace::Batch(_)
+                    | RecordPlace::Blob(_)
                     | RecordPlace::Former(..)
                     | RecordPlace::Incarnation
                     | RecordPlace::Node(_)

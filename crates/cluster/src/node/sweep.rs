@@ -125,6 +125,7 @@ fn is_dead(desk: &Desk, standing: &NodeStanding<'_>, found: &KeyValue) -> bool {
         None
         | Some(
             RecordPlace::Batch(_)
+            | RecordPlace::Blob(_)
             | RecordPlace::Incarnation
             | RecordPlace::Node(_)
             | RecordPlace::Revoked(_),

@@ -63,7 +63,7 @@ pub(super) const LOG_IN: u64 = 440;
 pub(super) fn writes(request: &EngineRequest) -> bool {
     match request {
         EngineRequest::Transact(_, transaction) => is_write(transaction),
-        EngineRequest::Grant(_) | EngineRequest::Revoke(_) => true,
+        EngineRequest::Grant(..) | EngineRequest::Revoke(_) => true,
         // The leader answers a renewal by itself.
         EngineRequest::KeepAlive(_) => false,
     }
@@ -77,7 +77,7 @@ fn is_write(transaction: &Transaction) -> bool {
 pub(super) fn price(request: &EngineRequest, listed: impl Fn(&Range) -> u64) -> u64 {
     let transaction = match request {
         EngineRequest::Transact(_, transaction) => transaction,
-        EngineRequest::Grant(_) | EngineRequest::Revoke(_) | EngineRequest::KeepAlive(_) => {
+        EngineRequest::Grant(..) | EngineRequest::Revoke(_) | EngineRequest::KeepAlive(_) => {
             return LEASED;
         }
     };

@@ -265,7 +265,8 @@ impl SimWorld {
             | Output::Renumbered { .. }
             | Output::Lost { .. }
             | Output::Port { .. }
-            | Output::Revoked { .. } => {}
+            | Output::Revoked { .. }
+            | Output::Blob(..) => {}
         }
     }
 
@@ -337,7 +338,7 @@ impl SimWorld {
                 self.transacted(&transaction.then);
                 self.engine.store.transact(&transaction).map(EngineReply::Done)
             }
-            EngineRequest::Grant(_) => Ok(EngineReply::Granted(store.grant(self.now))),
+            EngineRequest::Grant(..) => Ok(EngineReply::Granted(store.grant(self.now))),
             EngineRequest::KeepAlive(lease) => {
                 Ok(EngineReply::Renewed(store.keep_alive(self.now, lease)))
             }
@@ -591,6 +592,6 @@ fn sort_of(request: &EngineRequest) -> Sort {
         (Lane::Renewals, [Operation::Put { .. }, Operation::Range(_), Operation::Range(_)]) => {
             Sort::Beat
         }
-        (Lane::LookUps | Lane::Renewals, _) => Sort::Other,
+        (Lane::LookUps | Lane::Renewals | Lane::Blobs, _) => Sort::Other,
     }
 }
