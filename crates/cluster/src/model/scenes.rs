@@ -8,16 +8,16 @@ use bytes::Bytes;
 
 use crate::Moment;
 use crate::blob::{BLOB_BYTES, BlobAct, BlobExpected, BlobOutcome, BlobWish};
-use crate::engine::{Operation, Range, Revision, Transaction};
+use crate::engine::{Change, Operation, Range, Revision, Transaction};
 use crate::keys::{BlobPlace, Keyspace, RecordPlace};
-use crate::names::{ClientName, Generation, Instance, NodeEpoch, NodeId};
+use crate::names::{Class, ClientName, Generation, Instance, Key, NodeEpoch, NodeId, PortProtocol};
 use crate::node::{
-    BATCH, BLOB_BATCH, BLOBS, EngineReply, EngineRequest, Lane, Node, NodeInput, NodeSettings,
-    OpenVerdict, Output, PeerMessage, PeerOpen, RENEWAL, RequestId, ServerWish, Ticket, WatchId,
-    Watched,
+    BATCH, BLOB_BATCH, BLOBS, Claimed, EngineReply, EngineRequest, LEASE, Lane, Located, NEGATIVE,
+    Node, NodeEvent, NodeInput, NodeSettings, OpenVerdict, Output, PATIENCE, PeerMessage, PeerOpen,
+    RENEWAL, RequestId, ServerWish, Subject, Ticket, WatchId, Watched,
 };
-use crate::record::{At, Described, Home, Incarnation, Record as _};
-use crate::testing::{ModelStore, Reports};
+use crate::record::{At, Described, Home, Incarnation, Record as _, VERSIONS, Versions};
+use crate::testing::{ModelStore, Reports, StoreEvent};
 
 /// A node of a story.
 struct SceneNode {
@@ -26,8 +26,10 @@ struct SceneNode {
     watch: Option<(WatchId, Range, Revision)>,
     /// The outputs that the story reads.
     outputs: Vec<Output>,
-    /// The engine does not hear the node.
+    /// The process of the node is stopped.
     is_held: bool,
+    /// The engine does not hear the node.
+    is_cut: bool,
 }
 
 /// A story.
@@ -72,9 +74,17 @@ impl Scene {
     }
 
     fn start(&mut self, at: usize, record: Described) {
-        let node = Node::new(settings(at, record), self.now);
+        self.start_as(at, at, record);
+    }
+
+    /// A process joins under the name of this node.
+    fn start_as(&mut self, at: usize, name: usize, record: Described) {
+        let node = Node::new(settings(name, record), self.now);
         let (requests, outputs) = (BTreeMap::new(), Vec::new());
-        self.nodes.insert(at, SceneNode { node, requests, watch: None, outputs, is_held: false });
+        self.nodes.insert(
+            at,
+            SceneNode { node, requests, watch: None, outputs, is_held: false, is_cut: false },
+        );
         self.give(at, NodeInput::Timeout);
         self.flow();
     }
@@ -138,14 +148,17 @@ impl Scene {
             return false;
         }
         let mut has_happened = false;
-        if let Some((id, request)) = it.requests.pop_first() {
+        if !it.is_cut
+            && let Some((id, request)) = it.requests.pop_first()
+        {
             has_happened = true;
             if let Some(reply) = self.ask(&request) {
                 self.give(at, NodeInput::Answer(id, Ok(reply)));
             }
         }
         let it = self.nodes.get_mut(&at).unwrap();
-        if let Some((id, range, next)) = it.watch.clone()
+        if !it.is_cut
+            && let Some((id, range, next)) = it.watch.clone()
             && let Reports::Changes(changes, until) = self.store.since(&range, next)
             && !changes.is_empty()
         {
@@ -174,6 +187,24 @@ impl Scene {
     /// The outputs of a node since the last call.
     fn outputs(&mut self, at: usize) -> Vec<Output> {
         std::mem::take(&mut self.nodes.get_mut(&at).unwrap().outputs)
+    }
+
+    /// What a node has reported since the last call.
+    fn reports(&mut self, at: usize) -> Vec<NodeEvent> {
+        let report = |output| {
+            let Output::Report(event) = output else { return None };
+            Some(event)
+        };
+        self.outputs(at).into_iter().filter_map(report).collect()
+    }
+
+    /// The answers of a node to the questions of its server since the last call.
+    fn found(&mut self, at: usize) -> Vec<Located> {
+        let found = |output| {
+            let Output::Found(_, located) = output else { return None };
+            Some(located)
+        };
+        self.outputs(at).into_iter().filter_map(found).collect()
     }
 
     /// The processes that a node has told to yield since the last call.
@@ -474,4 +505,104 @@ fn bytes_of_the_server_are_bounded_and_hold_up_no_client() {
     scene.flow();
     let written = |output: &Output| matches!(output, Output::Blob(_, BlobOutcome::Written(_)));
     assert_eq!(scene.outputs(0).iter().filter(|output| written(output)).count(), BLOBS);
+}
+
+#[test]
+fn a_node_that_has_lost_nothing_learns_that_the_store_has_gone_back() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    scene.join(1, 2);
+    let key = scene.keys.of(&RecordPlace::Incarnation);
+    let copy = scene.store.clone();
+    // Only the first node knows of this change.
+    scene.give(0, log_in(client(0), 1));
+    scene.flow();
+    scene.store = copy;
+    let former = scene.store.keys[&key].value.clone();
+    scene.pass(RENEWAL * 3);
+    assert_ne!(scene.store.keys[&key].value, former);
+    for at in [0, 1] {
+        assert!(scene.reports(at).contains(&NodeEvent::StoreRestored), "n{at}");
+        assert!(scene.nodes[&at].node.is_member(), "n{at}");
+    }
+}
+
+#[test]
+fn a_process_whose_name_was_taken_waits_until_the_other_has_left() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    scene.start_as(1, 0, super::plain_node(2));
+    scene.pass(RENEWAL * 2);
+    let taken = NodeEvent::NameTaken { process: 2 };
+    assert!(scene.reports(0).contains(&taken));
+    scene.pass(LEASE * 3);
+    assert!(!scene.nodes[&0].node.is_member() && scene.nodes[&1].node.is_member());
+    assert!(!scene.reports(1).contains(&NodeEvent::NameTaken { process: 1 }));
+    scene.give(1, NodeInput::Wish(ServerWish::Leave));
+    scene.flow();
+    scene.nodes.remove(&1);
+    scene.pass(LEASE * 2);
+    assert!(scene.nodes[&0].node.is_member());
+}
+
+#[test]
+fn a_node_that_has_no_version_of_records_in_common_with_another_does_not_join() {
+    let mut scene = Scene::new();
+    let versions = Versions { min: VERSIONS.max + 1, max: VERSIONS.max + 1 };
+    scene.start(0, Described { versions, ..super::plain_node(1) });
+    scene.start(1, super::plain_node(2));
+    let event = NodeEvent::NoCommonVersion(NodeId::new("n0").unwrap());
+    assert!(scene.reports(1).contains(&event));
+    assert!(scene.nodes[&0].node.is_member() && !scene.nodes[&1].node.is_member());
+    scene.give(0, NodeInput::Wish(ServerWish::Leave));
+    scene.flow();
+    scene.nodes.remove(&0);
+    scene.pass(LEASE * 2);
+    assert!(scene.nodes[&1].node.is_member());
+}
+
+#[test]
+fn that_a_client_is_nowhere_is_known_for_a_second() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    let find = |scene: &mut Scene| {
+        let (ticket, subject) = (Ticket(1), Subject::Client(client(0)));
+        scene.give(0, NodeInput::Wish(ServerWish::Find { ticket, subject }));
+        scene.nodes[&0].requests.len()
+    };
+    assert_eq!(find(&mut scene), 1, "the engine is asked");
+    scene.flow();
+    assert_eq!(scene.found(0), [Located::Nowhere]);
+    scene.now = scene.now.after(NEGATIVE - Duration::from_millis(1));
+    assert_eq!(find(&mut scene), 0, "the answer is kept");
+    assert_eq!(scene.found(0), [Located::Nowhere]);
+    scene.now = scene.now.after(Duration::from_millis(1));
+    assert_eq!(find(&mut scene), 1, "the engine is asked again");
+}
+
+#[test]
+fn a_claim_without_an_answer_of_the_engine_is_away_and_released_later() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    scene.nodes.get_mut(&0).unwrap().is_cut = true;
+    let key = Key::Port(PortProtocol::Tcp, Class::Public, 1);
+    let (ticket, about) = (Ticket(1), String::new());
+    let (client, instance, expected) = (client(0), Instance(1), None);
+    let place = scene.keys.of(&RecordPlace::Resource(key.clone()));
+    let wish = ServerWish::Claim { ticket, key, client, instance, about, expected };
+    scene.give(0, NodeInput::Wish(wish));
+    let away = Output::Claimed(ticket, Claimed::Away);
+    scene.pass(PATIENCE - Duration::from_millis(250));
+    assert!(!scene.outputs(0).contains(&away));
+    scene.pass(Duration::from_millis(250));
+    assert!(scene.outputs(0).contains(&away));
+    // The batch reaches the engine after all, and its answer the node.
+    scene.nodes.get_mut(&0).unwrap().is_cut = false;
+    assert!(!scene.store.keys.contains_key(&place));
+    let before = scene.store.history.len();
+    scene.flow();
+    let written =
+        |event: &StoreEvent| matches!(&event.change, Change::Put(found) if found.key == place);
+    assert!(scene.store.history[before..].iter().any(written), "it was held");
+    assert!(!scene.store.keys.contains_key(&place), "it was released");
 }
