@@ -149,6 +149,10 @@ impl<M: PeerMail> NodeDriver<M> {
                 Question::Claim(wanted, reply) => wishes.extend(self.open.claim(wanted, reply)),
                 Question::Find(subject, reply) => wishes.extend(self.open.find(subject, reply)),
                 Question::Blobs(batch, reply) => wishes.extend(self.open.blobs(batch, reply)),
+                Question::Snapshot(reply) => {
+                    // Who has asked may have given up meanwhile.
+                    let _ = reply.send(self.node.snapshot(self.clock.now()));
+                }
             }
             question = if count < AT_ONCE { more.try_recv().ok() } else { None };
             count += 1;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cluster::blob::{BlobOutcome, BlobWish};
 use cluster::names::{ClientName, Generation, Instance, Key, NodeId};
-use cluster::node::{Claimed, Located, OpenVerdict, PeerMessage, PeerOpen, Subject};
+use cluster::node::{Claimed, Located, NodeSnapshot, OpenVerdict, PeerMessage, PeerOpen, Subject};
 use cluster::record::At;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -23,6 +23,7 @@ pub(crate) enum Question {
     Claim(Vec<WantedClaim>, oneshot::Sender<GivenClaims>),
     Find(Subject, oneshot::Sender<Located>),
     Blobs(Vec<BlobWish>, oneshot::Sender<Vec<BlobOutcome>>),
+    Snapshot(oneshot::Sender<NodeSnapshot>),
 }
 
 /// A stream that the node is to judge.
@@ -170,6 +171,14 @@ impl Cluster {
         self.mailbox.leave();
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
+    }
+
+    /// How the node is doing, for a page of status; `None` if it has ended. The node answers without
+    /// the engine.
+    pub async fn snapshot(&self) -> Option<NodeSnapshot> {
+        let (reply, snapshot) = oneshot::channel();
+        self.questions.send(Question::Snapshot(reply)).await.ok()?;
+        snapshot.await.ok()
     }
 
     /// The living nodes.

@@ -26,8 +26,8 @@
 //! **Nothing is lost with a future.** A claim whose future was dropped is released when its answer
 //! comes, also when the answer had been given and was not read.
 //!
-//! **Time.** Moments are those of tokio's clock (`CLOCK_MONOTONIC`). It counts the time for which
-//! the process was stopped, but not the time for which the whole machine was suspended.
+//! **Time.** Moments are those of tokio's clock, which counts the time for which the process was
+//! stopped, and the time for which the machine was suspended (`clock`).
 //!
 //! | question | module |
 //! |---|---|
@@ -42,6 +42,7 @@
 //! | which input goes to the node next, and what follows from its outputs | `task`, `driver` |
 //! | which claims and questions have no answer yet | `open` |
 //! | what is logged | `words` |
+//! | how is the node doing | [`Cluster::snapshot`] (`handle`) |
 
 mod clock;
 mod driver;

@@ -325,3 +325,21 @@ async fn wishes_about_bytes_are_answered_without_an_engine() {
     one.cluster.leave().await;
     assert_eq!(one.cluster.blobs(wishes()).await, [away(false), away(false)]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_says_how_it_is_doing_without_an_engine() {
+    let ([one, _two], engines) = two().await;
+    held(one.claim(1, "c", 1).await);
+    let before = one.cluster.snapshot().await.unwrap();
+    assert!(before.is_leased && before.is_ready && before.epoch.is_some(), "{before:?}");
+    assert_eq!((before.nodes, before.backlog), (2, 0), "{before:?}");
+    assert!(before.counts.batches >= 1 && before.counts.unanswered == 0, "{before:?}");
+    assert!(before.tables.is_some_and(|age| age <= 4 * SECOND), "{before:?}");
+    engines[0].hang(true);
+    sleep(20 * SECOND).await;
+    let after = one.cluster.snapshot().await.unwrap();
+    assert!(!after.is_leased && after.counts.unanswered > 0, "{after:?}");
+    assert!(after.heard.is_some_and(|heard| heard >= 19 * SECOND), "{after:?}");
+    one.cluster.leave().await;
+    assert_eq!(one.cluster.snapshot().await, None);
+}

@@ -98,6 +98,8 @@ impl Blobs {
                 self.asked.push((ticket, wish));
             }
         }
+        desk.counts.blob_batches += 1;
+        desk.counts.blobs += then.len() as u64;
         let transaction = Transaction { compare, then, otherwise: desk.why_not().into() };
         desk.transact(What::Blobs, Lane::Blobs, transaction);
     }

@@ -131,6 +131,8 @@ impl Chain {
         };
         if let Some(sent) = self.sent.as_mut().filter(|sent| !sent.is_asked) {
             sent.is_asked = true;
+            desk.counts.batches += 1;
+            desk.counts.writes += sent.jobs.len() as u64;
             desk.transact(What::Batch, Lane::Claims, sent.transaction.clone());
         }
         later

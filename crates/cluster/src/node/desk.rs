@@ -15,6 +15,7 @@ use bytes::Bytes;
 use super::io::{EngineReply, EngineRequest, Lane, NodeEvent, NodeSettings, Output, RequestId};
 use super::news::News;
 use super::random::Random;
+use super::snapshot::RequestCounts;
 use super::writes::Job;
 use crate::engine::{Compare, Condition, NoReply, Operation, Range, Revision, Transaction};
 use crate::keys::{Keyspace, RecordPlace};
@@ -115,6 +116,7 @@ pub(super) struct Desk {
     revision: Revision,
     /// When the engine answered last.
     heard: Option<Moment>,
+    pub(super) counts: RequestCounts,
     /// When requests were sent, and the revisions of their answers, the earliest first.
     marks: VecDeque<(Moment, Revision)>,
 }
@@ -133,6 +135,7 @@ impl Desk {
             requests: 0,
             revision: Revision(0),
             heard: None,
+            counts: RequestCounts::default(),
             marks: VecDeque::new(),
         }
     }
@@ -196,6 +199,8 @@ impl Desk {
         let Outstanding { what, sent, floor } = self.asked.remove(&id)?;
         if answer.is_ok() {
             self.heard = Some(self.now);
+        } else {
+            self.counts.unanswered += 1;
         }
         if let Ok(EngineReply::Done(done)) = answer {
             if done.revision < floor {

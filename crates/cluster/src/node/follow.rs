@@ -112,6 +112,11 @@ impl Follow {
         Revision(oldest.min(self.revision.0.saturating_add(1)))
     }
 
+    /// When the watch has reported something last; `None` before the first reading of the tables.
+    pub(super) fn heard(&self) -> Option<Moment> {
+        (self.revision.0 > 0).then_some(self.heard)
+    }
+
     /// The living nodes.
     pub(super) const fn nodes(&self) -> &BTreeMap<NodeId, SeenNode> {
         &self.tables.nodes

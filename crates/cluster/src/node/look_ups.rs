@@ -208,6 +208,8 @@ impl LookUps {
         let query = |subject: &Subject| Operation::Range(Range::of(desk.keys.of(&place(subject))));
         let then = subjects.iter().map(query).collect();
         let transaction = Transaction { compare, then, otherwise: desk.why_not().into() };
+        desk.counts.look_up_batches += 1;
+        desk.counts.look_ups += count as u64;
         self.asked = Some((now, subjects));
         desk.transact(What::LookUp, Lane::LookUps, transaction);
     }

@@ -20,6 +20,7 @@
 //! | where is a client, or the holder of a resource | `look_ups.rs`, `cache.rs` | questions, answers of the engine and of nodes | requests, messages, `Looked`, `Answer` |
 //! | what do nodes tell each other | `peers.rs` | links, what nodes say | messages, readiness |
 //! | what does the server keep for all nodes | `blobs.rs` | wishes, answers to batches | requests, answers to wishes |
+//! | how is the node doing, for a person | `snapshot.rs` | | |
 //! | who deletes what nobody needs | `sweep.rs` | pages | requests, jobs |
 //!
 //! **The parts do not know each other.** A part is a value with its own state. Each of its methods
@@ -41,6 +42,7 @@ mod membership;
 mod news;
 mod peers;
 pub(crate) mod random;
+mod snapshot;
 mod standing;
 mod sweep;
 mod writes;
@@ -79,6 +81,7 @@ pub use io::{
 pub use look_ups::{ASKED, CONFIRMED, LOOK_UPS, NEGATIVE, WAITERS};
 pub use membership::{LEASE, RENEWAL};
 pub use peers::HEARD;
+pub use snapshot::{NodeSnapshot, RequestCounts};
 pub use sweep::SWEEP;
 
 /// A node of the cluster.
@@ -198,7 +201,7 @@ impl Node {
     /// another node is heard.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let is_near = self.is_member() || self.desk.has_heard(LEASE) || self.peers.is_linked();
+        let is_near = self.is_member() || self.desk.has_heard(LEASE) || self.peers.count() > 0;
         self.membership.was_member() && !self.membership.has_left() && is_near
     }
 
@@ -229,6 +232,24 @@ impl Node {
     #[must_use]
     pub fn cached(&self) -> usize {
         self.look_ups.cached()
+    }
+
+    /// How the node is doing at this moment.
+    #[must_use]
+    pub fn snapshot(&self, now: Moment) -> NodeSnapshot {
+        let now = self.desk.now.max(now);
+        NodeSnapshot {
+            epoch: self.membership.epoch(),
+            is_leased: self.membership.is_leased(now),
+            is_ready: self.is_ready(),
+            nodes: self.follow.nodes().len(),
+            links: self.peers.count(),
+            heard: self.desk.heard().map(|heard| now.since(heard)),
+            tables: self.follow.heard().map(|heard| now.since(heard)),
+            backlog: self.backlog(),
+            cached: self.cached(),
+            counts: self.desk.counts,
+        }
     }
 
     /// Whether this node serves a stream that another node opens. The time counts: a process that

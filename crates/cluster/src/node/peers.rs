@@ -47,9 +47,9 @@ impl PeerLinks {
         desk.has_heard(HEARD) || self.links.values().any(may_hear)
     }
 
-    /// Whether there is a link to another node.
-    pub(super) fn is_linked(&self) -> bool {
-        !self.links.is_empty()
+    /// The number of links to other nodes.
+    pub(super) fn count(&self) -> usize {
+        self.links.len()
     }
 
     /// Sends a message, if there is a link.
