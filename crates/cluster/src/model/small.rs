@@ -19,7 +19,7 @@ use crate::record::{At, Former, Record as _};
 use crate::testing::{ModelStore, Reports};
 
 /// The events of a schedule in an ordinary run: 6,000 states without log-outs and 8,000 with them.
-/// `CLUSTER_EVENTS=8` is the full case: 357,000 states without log-outs.
+/// `CLUSTER_EVENTS=8` is the full case: 454,000 states without log-outs.
 const EVENTS: usize = 5;
 
 /// The most states that a run examines, so that a case that has become larger ends.
