@@ -173,8 +173,8 @@ impl Cluster {
         while ended.changed().await.is_ok() {}
     }
 
-    /// How the node is doing, for a page of status; `None` if it has ended. The node answers without
-    /// the engine.
+    /// How the node is doing, for a page of status; `None` if it has ended. The node answers
+    /// without the engine.
     pub async fn snapshot(&self) -> Option<NodeSnapshot> {
         let (reply, snapshot) = oneshot::channel();
         self.questions.send(Question::Snapshot(reply)).await.ok()?;
