@@ -246,6 +246,7 @@ impl Owner for ClientOwner {
             Target::Forward(_)
             | Target::Reported(_)
             | Target::Detour(_)
+            | Target::Hop(_)
             | Target::Measure(Measure::Sink | Measure::Source { .. }) => {
                 return refuse_stream(&*inlet, None, ResetCode::Denied);
             }
@@ -302,9 +303,11 @@ impl Owner for ClientOwner {
                 self.uplink.note_answer(registered.generation);
             }
             // Only servers accept registrations and invitations; signals are for links between
-            // clients.
-            ControlMessage::Register(_) | ControlMessage::Invite(_) | ControlMessage::Signal(_) => {
-            }
+            // clients, and messages of nodes for links between nodes.
+            ControlMessage::Register(_)
+            | ControlMessage::Invite(_)
+            | ControlMessage::Signal(_)
+            | ControlMessage::Node(_) => {}
             ControlMessage::Stun(ports) => self.uplink.note_stun(ports),
             // The link handles these messages itself and does not pass them on.
             ControlMessage::Strained(_)

@@ -45,6 +45,7 @@ impl Aim {
             | Target::Forward(_)
             | Target::Reported(_)
             | Target::Detour(_)
+            | Target::Hop(_)
             | Target::Measure(_) => self.target.clone(),
         }
     }

@@ -56,6 +56,25 @@ pub enum Target {
     /// stream carries a link of the client with another server. A far end without
     /// [`Features::DETOURS`](crate::greeting::Features::DETOURS) cannot read it.
     Detour(String),
+    /// A service of a client that has a link with the far end. Both ends are nodes of one cluster; a
+    /// far end without [`Features::NODES`](crate::greeting::Features::NODES) cannot read it.
+    Hop(Hop),
+}
+
+/// The last part of the way of a visitor's stream in a cluster: from the node that the visitor
+/// reached to a node that has a link of the client, which passes the stream on to no other node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Hop {
+    /// The client.
+    pub client: Name,
+    /// The number of the process of the client that the opener has found.
+    pub instance: u64,
+    /// The number of the record by which the opener has found the process; 0 if there was none.
+    pub generation: u64,
+    /// The name of the service.
+    pub service: Name,
+    /// As in [`Target::Marked`]: the client reports the mark of its target. `None`: it does not.
+    pub mark: Option<u64>,
 }
 
 /// What a load balancer reports about a visitor in addition to the addresses: the fields (TLVs) of

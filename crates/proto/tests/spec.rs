@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 use proto::{
-    Attach, CarrierNumber, Event, Head, Link, LinkConfig, Measure, Open, Priority, ResetCode, Side,
-    StreamKey, Target, Unlimited, ViolationCode, VisitorFields,
+    Attach, CarrierNumber, Event, Head, Hop, Link, LinkConfig, Measure, Open, Priority, ResetCode,
+    Side, StreamKey, Target, Unlimited, ViolationCode, VisitorFields,
 };
 use testkit::pair::epoch;
 
@@ -207,6 +207,24 @@ fn the_example_of_a_detour_is_what_the_code_sends_and_reads() {
     let mut buf = BytesMut::from(&bytes[..]);
     let event = server.handle_input(epoch(), FIRST, &mut buf).unwrap();
     assert!(matches!(event, Some(Event::Opened { open, .. }) if open == detour));
+}
+
+#[test]
+fn the_example_of_a_hop_is_what_the_code_sends_and_reads() {
+    let (mut node, _) = opener();
+    sent(&mut node, FIRST);
+    node.open(&unnamed()).unwrap();
+    sent(&mut node, FIRST);
+    let (client, service) = ("home".parse().unwrap(), "web".parse().unwrap());
+    let hop = Hop { client, instance: 7, generation: 42, service, mark: None };
+    let visitor = Some("192.0.2.7:50000".parse().unwrap());
+    let open = Open { target: Target::Hop(hop), visitor, priority: Priority::Normal, fields: None };
+    node.open(&open).unwrap();
+    let bytes = assert_sent("open-hop", &mut node);
+    let mut other = link(Side::Server);
+    let mut buf = BytesMut::from(&bytes[..]);
+    let event = other.handle_input(epoch(), FIRST, &mut buf).unwrap();
+    assert!(matches!(event, Some(Event::Opened { open: read, .. }) if read == open));
 }
 
 #[test]

@@ -394,6 +394,8 @@ impl Owner for ServerOwner {
             Target::Reported(text) => self.forward(&text, inlet, Report::Connected),
             Target::Detour(text) => self.lead(&text, inlet),
             Target::Measure(measure) => self.measure(measure, inlet),
+            // Only nodes have hops.
+            Target::Hop(_) => refuse_stream(&*inlet, None, ResetCode::Unknown),
             Target::Private { client, service } => match self.registry.session_of(self.serial) {
                 Some(session) => {
                     let visitor = (session.name.as_str(), link.peer_address());
@@ -420,6 +422,7 @@ impl Owner for ServerOwner {
             Target::Service(_)
             | Target::Reported(_)
             | Target::Detour(_)
+            | Target::Hop(_)
             | Target::Marked { .. }
             | Target::Measure(_)
             | Target::Private { .. } => {
@@ -438,6 +441,7 @@ impl Owner for ServerOwner {
             | ControlMessage::Strained(_)
             | ControlMessage::Invited(_)
             | ControlMessage::Signal(_)
+            | ControlMessage::Node(_)
             | ControlMessage::Stun(_) => {}
             // The link handles these messages itself and does not pass them on.
             ControlMessage::FlowOpen(_) | ControlMessage::FlowClose(_) => {}

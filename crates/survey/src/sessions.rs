@@ -198,7 +198,7 @@ pub(super) fn add_backend(
 ) {
     let aim = &backend.picked.aim;
     let (list, target) = match &aim.target {
-        Target::Service(_) | Target::Marked { .. } | Target::Measure(_) => {
+        Target::Service(_) | Target::Marked { .. } | Target::Hop(_) | Target::Measure(_) => {
             (&mut to.services, String::new())
         }
         Target::Private { client, service } => {

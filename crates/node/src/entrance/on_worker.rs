@@ -109,7 +109,9 @@ impl OpenEntrance {
             | Target::Reported(_)
             | Target::Detour(_)
             | Target::Private { .. } => self.entrance.address.clone(),
-            Target::Service(_) | Target::Marked { .. } | Target::Measure(_) => aim.name.clone(),
+            Target::Service(_) | Target::Marked { .. } | Target::Hop(_) | Target::Measure(_) => {
+                aim.name.clone()
+            }
         }
     }
 }

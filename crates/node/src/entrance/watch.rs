@@ -89,7 +89,7 @@ impl EntranceWatch {
                 target: format!("service://{client}/{service}"),
                 ..no_name
             }),
-            Target::Measure(_) => None,
+            Target::Hop(_) | Target::Measure(_) => None,
         }
     }
 }
@@ -185,7 +185,7 @@ impl Watcher for EntranceWatch {
                     private = format!("service://{client}/{service}");
                     (&self.entrance.address, None, Some(private.as_str()))
                 }
-                Target::Measure(_) => return,
+                Target::Hop(_) | Target::Measure(_) => return,
             };
             access(Access {
                 service,

@@ -77,6 +77,7 @@ fn is_of(service: &str, target: &Target) -> bool {
         Target::Forward(_)
         | Target::Reported(_)
         | Target::Detour(_)
+        | Target::Hop(_)
         | Target::Marked { .. }
         | Target::Measure(_)
         | Target::Private { .. } => false,
@@ -117,6 +118,7 @@ impl Owner for PeerOwner {
             | ControlMessage::Invited(_)
             | ControlMessage::FlowOpen(_)
             | ControlMessage::FlowClose(_)
+            | ControlMessage::Node(_)
             | ControlMessage::Stun(_) => {}
         }
     }
@@ -189,6 +191,13 @@ mod tests {
             Target::Detour("tcp://127.0.0.1:22".to_owned()),
             Target::Private { client: name("laptop"), service: name("ssh") },
             Target::Measure(Measure::Echo),
+            Target::Hop(proto::Hop {
+                client: name("laptop"),
+                instance: 1,
+                generation: 1,
+                service: name("ssh"),
+                mark: None,
+            }),
         ] {
             assert!(!is_of("ssh", &target), "{target:?}");
         }

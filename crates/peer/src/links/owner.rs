@@ -97,6 +97,7 @@ impl Owner for VisitorOwner {
             | ControlMessage::Invited(_)
             | ControlMessage::FlowOpen(_)
             | ControlMessage::FlowClose(_)
+            | ControlMessage::Node(_)
             | ControlMessage::Stun(_) => {}
         }
     }

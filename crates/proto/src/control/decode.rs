@@ -5,7 +5,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use super::message::{self, field, service};
 use super::terms::Reading;
 use super::{
-    ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, SIGNAL_MAX, STUN_PORTS_MAX, TEXT_MAX,
+    ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, NODE_MAX, SERVICES_MAX, SIGNAL_MAX, STUN_PORTS_MAX,
+    TEXT_MAX,
 };
 use super::{
     ControlMessage, FlowClose, FlowOpen, Invite, Invited, RefusedAddress, Register, Registered,
@@ -19,7 +20,8 @@ use crate::{FlowId, ResetCode};
 /// A violation on the control stream. It ends the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// A message beyond [`MESSAGE_MAX`], or a signal beyond [`SIGNAL_MAX`]; detected from its
+    /// A message beyond [`MESSAGE_MAX`], a signal beyond [`SIGNAL_MAX`], or a message
+    /// between nodes beyond [`NODE_MAX`]; detected from its
     /// header.
     #[error("a control message of {0} bytes")]
     TooLong(usize),
@@ -98,10 +100,12 @@ impl ControlDecoder {
                         return Ok(None);
                     }
                     let whole = self.partial.split();
-                    if kind == message::SIGNAL {
-                        return Ok(Some(ControlMessage::Signal(whole.freeze().slice(TLV_HEAD..))));
-                    }
-                    return decode_message(kind, &whole[TLV_HEAD..]).map(Some);
+                    let body = |whole: BytesMut| whole.freeze().slice(TLV_HEAD..);
+                    return match kind {
+                        message::SIGNAL => Ok(Some(ControlMessage::Signal(body(whole)))),
+                        message::NODE => Ok(Some(ControlMessage::Node(body(whole)))),
+                        kind => decode_message(kind, &whole[TLV_HEAD..]).map(Some),
+                    };
                 }
             }
         }
@@ -123,7 +127,8 @@ impl ControlDecoder {
             | message::INVITE
             | message::INVITED => {}
             message::SIGNAL if length > SIGNAL_MAX => return Err(ControlError::TooLong(length)),
-            message::SIGNAL => {}
+            message::NODE if length > NODE_MAX => return Err(ControlError::TooLong(length)),
+            message::SIGNAL | message::NODE => {}
             kind if kind & IGNORABLE == 0 => return Err(ControlError::UnknownKind(kind)),
             _ => {
                 self.skip = length;

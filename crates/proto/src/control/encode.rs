@@ -6,8 +6,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::message::{self, field, service};
 use super::{
-    ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, SERVICES_MAX, SIGNAL_MAX, STUN_PORTS_MAX, TEXT_MAX,
-    VISITORS_MAX,
+    ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, NODE_MAX, SERVICES_MAX, SIGNAL_MAX, STUN_PORTS_MAX,
+    TEXT_MAX, VISITORS_MAX,
 };
 use super::{
     FlowOpen, RefusedAddress, Register, Registered, ServiceError, ServiceResult, ServiceSpec,
@@ -70,6 +70,9 @@ pub enum EncodeError {
     /// A signal that is too long.
     #[error("a signal of {0} bytes is longer than {SIGNAL_MAX}")]
     Signal(usize),
+    /// A message between two nodes that is too long.
+    #[error("a message of {0} bytes between two nodes is longer than {NODE_MAX}")]
+    Node(usize),
     /// The message is too long although it keeps all other limits.
     #[error("{0} bytes of services are more than {MESSAGE_MAX}")]
     Long(usize),
@@ -123,6 +126,10 @@ impl ControlMessage {
                 put_tlv(&mut out, message::SIGNAL, |out| out.put_slice(signal));
                 return Ok(out.freeze());
             }
+            Self::Node(bytes) => {
+                put_tlv(&mut out, message::NODE, |out| out.put_slice(bytes));
+                return Ok(out.freeze());
+            }
             Self::Invite(invite) => return Ok(invite.encode()),
             Self::Invited(invited) => return Ok(invited.encode()),
         }
@@ -137,6 +144,11 @@ impl ControlMessage {
             && signal.len() > SIGNAL_MAX
         {
             return Err(EncodeError::Signal(signal.len()));
+        }
+        if let Self::Node(bytes) = self
+            && bytes.len() > NODE_MAX
+        {
+            return Err(EncodeError::Node(bytes.len()));
         }
         let count = self.specs().len() + self.results().len();
         if count > SERVICES_MAX {
@@ -178,6 +190,7 @@ impl ControlMessage {
             | Self::FlowOpen(_)
             | Self::FlowClose(_)
             | Self::Signal(_)
+            | Self::Node(_)
             | Self::Invite(_)
             | Self::Invited(_)
             | Self::Stun(_) => Listing::None,

@@ -20,6 +20,8 @@ pub(super) const SIGNAL: u8 = IGNORABLE | 2;
 pub(super) const INVITE: u8 = IGNORABLE | 3;
 pub(super) const INVITED: u8 = IGNORABLE | 4;
 pub(super) const STUN: u8 = IGNORABLE | 5;
+/// Only if the feature Nodes is negotiated.
+pub(super) const NODE: u8 = IGNORABLE | 6;
 
 /// TLV kinds of a message body.
 pub(super) mod field {
@@ -86,6 +88,9 @@ pub enum ControlMessage {
     Invited(Invited),
     /// Server to client.
     Stun(StunPorts),
+    /// From either side of a link between two nodes of a cluster. The content is opaque here, and
+    /// has at most [`NODE_MAX`](super::NODE_MAX) bytes.
+    Node(Bytes),
 }
 
 /// The start of a flow.

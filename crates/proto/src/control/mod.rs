@@ -45,6 +45,10 @@ pub const STUN_PORTS_MAX: usize = 8;
 /// Maximum length of a [`ControlMessage::Signal`], in bytes.
 pub const SIGNAL_MAX: usize = 4 << 10;
 
+/// Maximum length of a [`ControlMessage::Node`], in bytes: a record of the cluster, which has at
+/// most 16 KiB, with the words around it.
+pub const NODE_MAX: usize = 32 << 10;
+
 /// Maximum length of an address or an explanation, in bytes.
 pub const TEXT_MAX: usize = 1024;
 

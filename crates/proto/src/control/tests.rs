@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use proptest::prelude::*;
 
-use super::message::{REGISTER, REGISTERED, SIGNAL, STRAINED, STUN, field, service};
+use super::message::{NODE, REGISTER, REGISTERED, SIGNAL, STRAINED, STUN, field, service};
 use super::*;
 use crate::greeting::Name;
 use crate::wire::put_tlv;
@@ -190,6 +190,8 @@ fn examples() -> Vec<ControlMessage> {
         invited(InviteOutcome::Done(Some(OneTimeSecret("q7Xb2LmZ0aKc9RtYv4WnPs".to_owned())))),
         invited(InviteOutcome::Refused("client `laptop` is enrolled already".to_owned())),
         ControlMessage::Signal(Bytes::from(vec![7; SIGNAL_MAX])),
+        ControlMessage::Node(Bytes::new()),
+        ControlMessage::Node(Bytes::from(vec![7; NODE_MAX])),
         ControlMessage::FlowOpen(FlowOpen {
             flow: FlowId::new(3),
             open: Open {
@@ -660,6 +662,16 @@ fn a_signal_that_is_too_long_is_neither_sent_nor_taken() {
     put_tlv(&mut out, SIGNAL, |out| out.put_slice(&long));
     // The message is refused at its header, before a byte of the body is buffered.
     assert_eq!(one(&out[..4]), Err(ControlError::TooLong(SIGNAL_MAX + 1)));
+}
+
+#[test]
+fn a_message_between_nodes_that_is_too_long_is_neither_sent_nor_taken() {
+    let long = Bytes::from(vec![0; NODE_MAX + 1]);
+    let message = ControlMessage::Node(long.clone());
+    assert_eq!(message.encode(), Err(EncodeError::Node(NODE_MAX + 1)));
+    let mut out = BytesMut::new();
+    put_tlv(&mut out, NODE, |out| out.put_slice(&long));
+    assert_eq!(one(&out[..4]), Err(ControlError::TooLong(NODE_MAX + 1)));
 }
 
 #[test]

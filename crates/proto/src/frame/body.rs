@@ -8,7 +8,7 @@ use bytes::{Buf, BufMut, BytesMut};
 use super::{FLAG_ACK_END, FLAG_MORE, HEAD, Head, Kind, MAX_OPEN, OFFSET_LENGTH};
 use crate::offset::Offset;
 use crate::wire::{Reader, put_tlv};
-use crate::{Open, Priority, ResetCode, StreamId, Target, VisitorFields};
+use crate::{Hop, Open, Priority, ResetCode, StreamId, Target, VisitorFields};
 
 /// Body of RESET, STOP and GOAWAY: a code.
 pub(crate) const END_LENGTH: usize = 2;
@@ -144,6 +144,7 @@ pub(crate) fn put_request(out: &mut BytesMut, open: &Open) -> Option<()> {
         Target::Marked { service, mark } => (5u8, Cow::from(format!("{service}/{mark:016x}"))),
         Target::Private { client, service } => (4u8, Cow::from(format!("{client}/{service}"))),
         Target::Detour(target) => (6u8, Cow::from(target)),
+        Target::Hop(hop) => (7u8, Cow::from(hop_text(hop))),
     };
     if text.contains(crate::text::is_forbidden) {
         return None;
@@ -179,6 +180,33 @@ pub(crate) fn put_request(out: &mut BytesMut, open: &Open) -> Option<()> {
     Some(())
 }
 
+/// The text of a target of kind 7.
+fn hop_text(hop: &Hop) -> String {
+    let Hop { client, instance, generation, service, mark } = hop;
+    let mark = mark.map(|mark| format!("/{mark:016x}")).unwrap_or_default();
+    format!("{client}/{instance:016x}/{generation:016x}/{service}{mark}")
+}
+
+/// Reads the text of a target of kind 7.
+fn read_hop(text: &str) -> Option<Hop> {
+    let mut parts = text.split('/');
+    let client = parts.next()?.parse().ok()?;
+    let instance = sixteen_digits(parts.next()?)?;
+    let generation = sixteen_digits(parts.next()?)?;
+    let service = parts.next()?.parse().ok()?;
+    let mark = match parts.next() {
+        Some(mark) => Some(sixteen_digits(mark)?),
+        None => None,
+    };
+    parts.next().is_none().then_some(Hop { client, instance, generation, service, mark })
+}
+
+/// A number of 16 hexadecimal digits.
+fn sixteen_digits(text: &str) -> Option<u64> {
+    let is_number = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u64::from_str_radix(text, 16).ok().filter(|_| is_number)
+}
+
 /// The body of an OPEN: the request and the first grant.
 pub(crate) fn decode_open(mut body: &[u8]) -> Option<(Open, Offset)> {
     let limit = Offset::new(body.try_get_u64().ok()?);
@@ -207,11 +235,10 @@ pub(crate) fn decode_request(mut body: &[u8]) -> Option<Open> {
         }
         5 => {
             let (service, mark) = text.rsplit_once('/')?;
-            let is_mark = mark.len() == 16 && mark.bytes().all(|byte| byte.is_ascii_hexdigit());
-            let mark = u64::from_str_radix(mark, 16).ok().filter(|_| is_mark)?;
-            Target::Marked { service: service.to_owned(), mark }
+            Target::Marked { service: service.to_owned(), mark: sixteen_digits(mark)? }
         }
         6 => Target::Detour(text.to_owned()),
+        7 => Target::Hop(read_hop(text)?),
         _ => return None,
     };
     let ip = match rest.try_get_u8().ok()? {

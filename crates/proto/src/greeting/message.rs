@@ -93,6 +93,10 @@ impl Features {
     /// The server leads to other servers: [`Target::Detour`](crate::Target::Detour).
     pub const DETOURS: Self = Self(64);
 
+    /// Both ends are nodes of one cluster: [`Target::Hop`](crate::Target::Hop). No client and no
+    /// server has the feature on a link of a client.
+    pub const NODES: Self = Self(128);
+
     /// The features of a client without a shared service, whose links have one path.
     pub const ALONE: Self =
         Self(Self::VISITORS.0 | Self::FLOWS.0 | Self::PRIVATE.0 | Self::SHARED.0)
@@ -100,6 +104,9 @@ impl Features {
 
     /// The features of this program.
     pub const OURS: Self = Self::ALONE.with(Self::BESIDE).with(Self::SPREADS);
+
+    /// The features of a node of a cluster towards another node.
+    pub const OF_NODE: Self = Self::FLOWS.with(Self::NODES);
 
     /// The features of both.
     #[must_use]

@@ -396,6 +396,7 @@ impl End {
                 | ControlMessage::Registered(_)
                 | ControlMessage::Strained(_)
                 | ControlMessage::Signal(_)
+                | ControlMessage::Node(_)
                 | ControlMessage::Stun(_)
                 | ControlMessage::Invite(_)
                 | ControlMessage::Invited(_) => Ok(()),

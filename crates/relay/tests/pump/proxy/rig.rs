@@ -130,6 +130,7 @@ fn dialler(settings: Rc<Settings>, denied: u16) -> impl Fn(Open, Box<dyn Inlet>)
             | Target::Marked { .. }
             | Target::Measure(_)
             | Target::Private { .. }
+            | Target::Hop(_)
             | Target::Detour(_)) => {
                 panic!("{other:?}")
             }
