@@ -143,6 +143,7 @@ pub(super) async fn connect(
             | ResetCode::Unknown
             | ResetCode::Shutdown
             | ResetCode::Internal
+            | ResetCode::Moved
             | ResetCode::Other(_) => "",
         };
         anyhow::anyhow!("the server's side does not connect {text}: {code}{hint}")

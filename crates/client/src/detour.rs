@@ -343,7 +343,7 @@ fn refused(via: &str, target: &str, code: ResetCode) -> CarrierError {
         ResetCode::Limit => {
             return unavailable(format!("a limit of this client at server {via} is reached"));
         }
-        ResetCode::Shutdown => {
+        ResetCode::Shutdown | ResetCode::Moved => {
             return unavailable(format!("server {via} has reset the way to {place}: {code}"));
         }
         ResetCode::Aborted | ResetCode::Unknown | ResetCode::Internal | ResetCode::Other(_) => {

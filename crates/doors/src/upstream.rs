@@ -180,6 +180,7 @@ const fn is_refusal(code: ResetCode) -> bool {
             | ResetCode::Denied
             | ResetCode::Limit
             | ResetCode::Unknown
+            | ResetCode::Moved
     )
 }
 

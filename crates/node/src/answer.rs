@@ -32,7 +32,9 @@ impl Answer {
                 ResetCode::Unreachable => (502, "The target cannot be reached."),
                 ResetCode::Denied => (502, "The client does not serve this visitor."),
                 ResetCode::Limit => (503, "The client has as many streams as it may have."),
-                ResetCode::Shutdown => (502, "The client of this service is not connected."),
+                ResetCode::Shutdown | ResetCode::Moved => {
+                    (502, "The client of this service is not connected.")
+                }
                 ResetCode::Aborted => (502, "The target closed the connection without an answer."),
                 ResetCode::Unknown | ResetCode::Internal | ResetCode::Other(_) => {
                     (502, "The client does not serve this service.")
@@ -44,7 +46,7 @@ impl Answer {
     /// The delay after which the visitor may retry, in seconds, if the client is disconnected.
     pub const fn retry_after(self) -> Option<u32> {
         match self {
-            Self::Down(ResetCode::Shutdown) => Some(RETRY_AFTER),
+            Self::Down(ResetCode::Shutdown | ResetCode::Moved) => Some(RETRY_AFTER),
             Self::Forbidden | Self::Busy | Self::Full | Self::Down(_) => None,
         }
     }

@@ -88,6 +88,7 @@ fn reason(code: ResetCode) -> &'static str {
         | ResetCode::Unknown
         | ResetCode::Shutdown
         | ResetCode::Internal
+        | ResetCode::Moved
         | ResetCode::Other(_) => "it cannot be reached",
     }
 }

@@ -54,6 +54,7 @@ pub(super) fn refusal(code: ResetCode) -> String {
         | ResetCode::Unreachable
         | ResetCode::Shutdown
         | ResetCode::Internal
+        | ResetCode::Moved
         | ResetCode::Other(_)) => code.to_string(),
     }
 }

@@ -95,6 +95,7 @@ fn refusal(code: ResetCode) -> String {
         | ResetCode::Unreachable
         | ResetCode::Shutdown
         | ResetCode::Internal
+        | ResetCode::Moved
         | ResetCode::Other(_) => code.to_string(),
     }
 }

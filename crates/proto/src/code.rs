@@ -23,6 +23,9 @@ pub enum ResetCode {
     Shutdown,
     /// The sender has a defect. Its log has the details.
     Internal,
+    /// The client of a [`Hop`](crate::Target::Hop) is not at this node any more, or another process
+    /// of it is in charge.
+    Moved,
     /// A code of a newer peer.
     Other(u16),
 }
@@ -41,6 +44,7 @@ impl ResetCode {
             Self::Unknown => 7,
             Self::Shutdown => 8,
             Self::Internal => 9,
+            Self::Moved => 10,
             Self::Other(n) => n,
         }
     }
@@ -58,6 +62,7 @@ impl ResetCode {
             7 => Self::Unknown,
             8 => Self::Shutdown,
             9 => Self::Internal,
+            10 => Self::Moved,
             n => Self::Other(n),
         }
     }
@@ -77,6 +82,7 @@ impl ResetCode {
             Self::Unknown => "unknown_service",
             Self::Shutdown => "shutdown",
             Self::Internal => "internal",
+            Self::Moved => "moved",
             Self::Other(_) => "other",
         }
     }
@@ -94,6 +100,7 @@ impl fmt::Display for ResetCode {
             Self::Unknown => "no such service",
             Self::Shutdown => "link ended",
             Self::Internal => "internal error",
+            Self::Moved => "the client is at another node",
             Self::Other(n) => return write!(f, "code {n}"),
         })
     }

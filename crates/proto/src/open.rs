@@ -56,8 +56,8 @@ pub enum Target {
     /// stream carries a link of the client with another server. A far end without
     /// [`Features::DETOURS`](crate::greeting::Features::DETOURS) cannot read it.
     Detour(String),
-    /// A service of a client that has a link with the far end. Both ends are nodes of one cluster; a
-    /// far end without [`Features::NODES`](crate::greeting::Features::NODES) cannot read it.
+    /// A service of a client that has a link with the far end. Both ends are nodes of one cluster;
+    /// a far end without [`Features::NODES`](crate::greeting::Features::NODES) cannot read it.
     Hop(Hop),
 }
 

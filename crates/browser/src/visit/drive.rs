@@ -135,6 +135,7 @@ impl Visit {
             | ResetCode::Limit
             | ResetCode::Shutdown
             | ResetCode::Internal
+            | ResetCode::Moved
             | ResetCode::Other(_) => self.silent(now),
         }
     }

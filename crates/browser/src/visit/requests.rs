@@ -255,7 +255,7 @@ fn reason(code: ResetCode) -> &'static str {
         ResetCode::Unreachable => "unreachable",
         ResetCode::Denied | ResetCode::Unknown => "unknown",
         ResetCode::Limit => "limit",
-        ResetCode::Shutdown => "shutdown",
+        ResetCode::Shutdown | ResetCode::Moved => "shutdown",
         ResetCode::Aborted | ResetCode::Internal | ResetCode::Other(_) => "cut",
     }
 }

@@ -64,8 +64,10 @@ impl Members {
     fn may_follow(&self, why: ResetCode) -> bool {
         // A stream that leaves a silent link has `Timeout`; a target that did not answer the server
         // does not lead here.
-        let is_of_server =
-            matches!(why, ResetCode::Shutdown | ResetCode::Internal | ResetCode::Timeout);
+        let is_of_server = matches!(
+            why,
+            ResetCode::Shutdown | ResetCode::Internal | ResetCode::Timeout | ResetCode::Moved
+        );
         self.policy.is_some() || is_of_server
     }
 

@@ -85,7 +85,11 @@ impl RetryHandler for Failover {
 pub const fn is_counted(why: ResetCode) -> bool {
     !matches!(
         why,
-        ResetCode::Aborted | ResetCode::Shutdown | ResetCode::Internal | ResetCode::Timeout
+        ResetCode::Aborted
+            | ResetCode::Shutdown
+            | ResetCode::Internal
+            | ResetCode::Timeout
+            | ResetCode::Moved
     )
 }
 

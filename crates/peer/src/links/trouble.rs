@@ -35,6 +35,7 @@ pub(super) fn refused(service: &PrivateService, code: ResetCode) -> CarrierError
         | ResetCode::Denied
         | ResetCode::Shutdown
         | ResetCode::Internal
+        | ResetCode::Moved
         | ResetCode::Other(_) => {
             let text = format!("the stream through the server was reset: {code}");
             return io::Error::new(io::ErrorKind::ConnectionReset, text).into();

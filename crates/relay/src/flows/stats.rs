@@ -95,6 +95,7 @@ impl DropReason {
             | ResetCode::Unknown
             | ResetCode::Shutdown
             | ResetCode::Internal
+            | ResetCode::Moved
             | ResetCode::Other(_) => Self::NoLink,
         }
     }
@@ -250,7 +251,7 @@ impl Tally for FlowStats {
 /// Whether this code means that the far side refused the flow at its first datagram.
 pub(crate) const fn is_refusal(code: ResetCode) -> bool {
     match code {
-        ResetCode::Aborted | ResetCode::Shutdown | ResetCode::Timeout => false,
+        ResetCode::Aborted | ResetCode::Shutdown | ResetCode::Timeout | ResetCode::Moved => false,
         ResetCode::Refused
         | ResetCode::Unreachable
         | ResetCode::Denied

@@ -504,7 +504,9 @@ impl Pipe {
             return;
         }
         match code {
-            ResetCode::Aborted | ResetCode::Shutdown | ResetCode::Internal => return,
+            ResetCode::Aborted | ResetCode::Shutdown | ResetCode::Internal | ResetCode::Moved => {
+                return;
+            }
             ResetCode::Refused
             | ResetCode::Timeout
             | ResetCode::Unreachable

@@ -88,7 +88,8 @@ impl Unserved {
             | ResetCode::Unreachable
             | ResetCode::Denied
             | ResetCode::Limit
-            | ResetCode::Unknown => !self.is_over,
+            | ResetCode::Unknown
+            | ResetCode::Moved => !self.is_over,
             ResetCode::Shutdown | ResetCode::Internal => !self.has_sent() || self.may_repeat(),
             ResetCode::Aborted | ResetCode::Timeout | ResetCode::Other(_) => false,
         }

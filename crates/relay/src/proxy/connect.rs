@@ -101,7 +101,9 @@ pub(crate) fn refusal(code: ResetCode) -> Vec<u8> {
         }
         ResetCode::Denied => (403, "The target is not allowed."),
         ResetCode::Limit => (503, "A limit of connections is reached."),
-        ResetCode::Shutdown => (503, "There is no connection to the other side at present."),
+        ResetCode::Shutdown | ResetCode::Moved => {
+            (503, "There is no connection to the other side at present.")
+        }
         ResetCode::Aborted | ResetCode::Unknown | ResetCode::Internal | ResetCode::Other(_) => {
             (502, "The target could not be connected.")
         }

@@ -68,6 +68,7 @@ const fn reason(code: ResetCode) -> &'static str {
         | ResetCode::Denied
         | ResetCode::Shutdown
         | ResetCode::Internal
+        | ResetCode::Moved
         | ResetCode::Other(_) => "other",
     }
 }

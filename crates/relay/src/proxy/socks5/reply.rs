@@ -31,7 +31,7 @@ impl From<ResetCode> for Reply {
             ResetCode::Timeout => Self::Expired,
             ResetCode::Denied => Self::NotAllowed,
             // There is currently no link to the other side.
-            ResetCode::Shutdown => Self::NetworkUnreachable,
+            ResetCode::Shutdown | ResetCode::Moved => Self::NetworkUnreachable,
             ResetCode::Aborted
             | ResetCode::Limit
             | ResetCode::Unknown
