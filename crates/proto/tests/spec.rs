@@ -216,7 +216,7 @@ fn the_example_of_a_hop_is_what_the_code_sends_and_reads() {
     node.open(&unnamed()).unwrap();
     sent(&mut node, FIRST);
     let (client, service) = ("home".parse().unwrap(), "web".parse().unwrap());
-    let hop = Hop { client, instance: 7, generation: 42, service, mark: None };
+    let hop = Hop { client, instance: 7, generation: 42, service, claim: 43, mark: None };
     let visitor = Some("192.0.2.7:50000".parse().unwrap());
     let open = Open { target: Target::Hop(hop), visitor, priority: Priority::Normal, fields: None };
     node.open(&open).unwrap();

@@ -196,6 +196,7 @@ mod tests {
                 instance: 1,
                 generation: 1,
                 service: name("ssh"),
+                claim: 1,
                 mark: None,
             }),
         ] {

@@ -182,9 +182,9 @@ pub(crate) fn put_request(out: &mut BytesMut, open: &Open) -> Option<()> {
 
 /// The text of a target of kind 7.
 fn hop_text(hop: &Hop) -> String {
-    let Hop { client, instance, generation, service, mark } = hop;
+    let Hop { client, instance, generation, service, claim, mark } = hop;
     let mark = mark.map(|mark| format!("/{mark:016x}")).unwrap_or_default();
-    format!("{client}/{instance:016x}/{generation:016x}/{service}{mark}")
+    format!("{client}/{instance:016x}/{generation:016x}/{service}/{claim:016x}{mark}")
 }
 
 /// Reads the text of a target of kind 7.
@@ -194,11 +194,13 @@ fn read_hop(text: &str) -> Option<Hop> {
     let instance = sixteen_digits(parts.next()?)?;
     let generation = sixteen_digits(parts.next()?)?;
     let service = parts.next()?.parse().ok()?;
+    let claim = sixteen_digits(parts.next()?)?;
     let mark = match parts.next() {
         Some(mark) => Some(sixteen_digits(mark)?),
         None => None,
     };
-    parts.next().is_none().then_some(Hop { client, instance, generation, service, mark })
+    let hop = Hop { client, instance, generation, service, claim, mark };
+    parts.next().is_none().then_some(hop)
 }
 
 /// A number of 16 hexadecimal digits.
