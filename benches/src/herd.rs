@@ -10,7 +10,7 @@ use std::time::Instant;
 use link::client::{Client, Report, StandbyPath, run};
 use link::{Host, Link, Owner, Path, Retry, State};
 use proto::control::ControlMessage;
-use proto::greeting::{Identity, Name, Token};
+use proto::greeting::{Features, Identity, Name, Token};
 use proto::{InstanceId, LinkConfig, Open, ResetCode, Unlimited};
 use tokio::task::AbortHandle;
 use transport::{Inlet, Outlet};
@@ -81,6 +81,7 @@ fn keep(server: &Server, token: &Token, name: Name, tally: &Rc<Told>) -> AbortHa
         paths: vec![path],
         standby: StandbyPath::Nowhere,
         spreads: false,
+        features: Features::ALONE,
         choice: None,
         name,
         identity: Identity::Token(token.clone()),

@@ -7,6 +7,7 @@ use anyhow::Context;
 use config::PathSpread;
 use link::client::{Client as Keeper, PathChoice};
 use node::session::{Handle, Worker};
+use proto::greeting::Features;
 use tokio::task::{AbortHandle, spawn_local};
 
 use super::detour;
@@ -70,6 +71,7 @@ fn keep(
         standby: plan.standby(),
         choice: links.choice.is_some().then(|| choice(shared, uplink, links)),
         spreads: plan.spread == PathSpread::ByStream,
+        features: Features::ALONE,
         name: plan.name.clone(),
         identity: plan.identity.clone(),
         instance: shared.instance,

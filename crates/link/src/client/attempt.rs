@@ -196,7 +196,8 @@ impl Keeper {
             let connected = async {
                 let shares = client.shares.load(Ordering::Relaxed);
                 let no_feature = Features(0);
-                let features = Features::ALONE
+                let features = client
+                    .features
                     .with(if shares { Features::BESIDE } else { no_feature })
                     .with(if client.spreads { Features::SPREADS } else { no_feature });
                 let mut setup = ClientSetup {

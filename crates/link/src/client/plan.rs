@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use proto::greeting::{Identity, Name};
+use proto::greeting::{Features, Identity, Name};
 use proto::{Budget, InstanceId, LinkConfig};
 
 use super::error::DialError;
@@ -26,6 +26,8 @@ pub struct Client {
     pub choice: Option<Rc<dyn PathChoice>>,
     /// Whether the links of the process take turns over several paths.
     pub spreads: bool,
+    /// What the client announces beside the features that follow from the other settings.
+    pub features: Features,
     /// The name of the client.
     pub name: Name,
     /// The proof of the name: a token, a certificate or a one-time code.

@@ -14,7 +14,9 @@ use link::client::{StandbyPath, run};
 use link::server::{Backlog, Greeted, Placement, Verifier, VerifierFuture, accept, log_in};
 use link::{Link, Owner, Path, Retry, Settings, State};
 use proto::control::ControlMessage;
-use proto::greeting::{Grant, Identity, LinkSecret, Name, StoredCredential, Terms, Token};
+use proto::greeting::{
+    Features, Grant, Identity, LinkSecret, Name, StoredCredential, Terms, Token,
+};
 use proto::{InstanceId, LinkConfig, LinkId, Open, Priority, Side, Target, Unlimited};
 use relay::{Duplex, StreamLane, accept_duplex, open_duplex};
 use tokio::task::spawn_local;
@@ -256,6 +258,7 @@ impl Dialler {
             standby: StandbyPath::Nowhere,
             choice: None,
             spreads: false,
+            features: Features::ALONE,
             name: Name::new("peer").unwrap(),
             identity: Identity::Token(Token::new(TOKEN).unwrap()),
             instance: InstanceId([7; 16]),

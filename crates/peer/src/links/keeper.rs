@@ -9,7 +9,7 @@ use std::time::Duration;
 use ::link::client::{Client, Report, StandbyPath};
 use ::link::{Link, Path, Retry};
 use config::{PeerPath, Proof, Visit};
-use proto::greeting::{Identity, Name, Token};
+use proto::greeting::{Features, Identity, Name, Token};
 use tokio::sync::{Notify, watch};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
@@ -167,6 +167,7 @@ fn client(
         standby: StandbyPath::Last,
         choice: None,
         spreads: false,
+        features: Features::ALONE,
         name: Name::new(&config.name).ok()?,
         identity,
         instance: shared.instance(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use link::client::{Report, StandbyPath, run};
 use link::{Host, Link, Path, Retry};
-use proto::greeting::{Identity, Name, Token};
+use proto::greeting::{Features, Identity, Name, Token};
 use proto::{InstanceId, LinkConfig, Unlimited};
 use tokio::task::AbortHandle;
 use transport::memory::MEMORY;
@@ -32,6 +32,7 @@ pub(crate) fn plan(paths: Vec<Path>) -> Plan {
         standby: StandbyPath::Nowhere,
         choice: None,
         spreads: false,
+        features: Features::ALONE,
         name: Name::new("client-1").unwrap(),
         identity: Identity::Token(Token::new(TOKEN).unwrap()),
         instance: InstanceId([7; 16]),
