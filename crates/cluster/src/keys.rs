@@ -151,7 +151,7 @@ impl Keyspace {
 }
 
 /// The key of a place without the prefix.
-fn suffix(place: &RecordPlace) -> String {
+pub(crate) fn suffix(place: &RecordPlace) -> String {
     match place {
         RecordPlace::At(client) => format!("at/{}", escaped(client.as_str())),
         RecordPlace::Batch(node) => format!("batch/{}", escaped(node.as_str())),
@@ -191,7 +191,8 @@ fn suffix(place: &RecordPlace) -> String {
     }
 }
 
-fn parsed(suffix: &str) -> Option<RecordPlace> {
+/// The place of a key without the prefix. More than one spelling may be read.
+pub(crate) fn parsed(suffix: &str) -> Option<RecordPlace> {
     if suffix == "incarnation" {
         return Some(RecordPlace::Incarnation);
     }

@@ -10,6 +10,7 @@
 //! | what does a record say, and which values are none | [`record`] |
 //! | what can the server keep for all nodes | [`blob`] |
 //! | what does a node do, and when | [`node`] |
+//! | how does a message between two nodes look | [`wire`] |
 //! | how does the engine behave, for tests (feature `testing`) | `testing` |
 
 pub mod blob;
@@ -23,5 +24,6 @@ pub mod node;
 pub mod record;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod wire;
 
 pub use moment::Moment;
