@@ -19,6 +19,7 @@
 //! | `budget` | the memory budget of the process, and the part for repairs of `kcp` |
 //! | `side`, `way` | a server's listeners and a client's paths to servers, over all families |
 //! | `http` | requests of this program to a service that it asks |
+//! | `nodes` | `quic://` and `tls://` between the nodes of a cluster |
 //! | `material` | certificates, pins and proxies, for every family |
 
 pub mod browser;
@@ -28,6 +29,7 @@ pub mod identity;
 mod kcp;
 mod material;
 mod mux;
+pub mod nodes;
 pub mod quic;
 mod side;
 mod tcp;

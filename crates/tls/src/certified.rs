@@ -24,8 +24,11 @@ use rustls::{CertificateError, ClientConfig, DistinguishedName, Error, OtherErro
 
 use crate::config::roots;
 use crate::signatures::signatures_by;
+use crate::verify::Unpinned;
 use crate::words;
-use crate::{Identity, MaterialError, certificate_name, load_certificates, order_suites, provider};
+use crate::{
+    Identity, MaterialError, Pin, certificate_name, load_certificates, order_suites, provider,
+};
 
 /// The certificate of this client, and the authority of the other clients.
 #[derive(Clone)]
@@ -66,7 +69,18 @@ impl PeerMaterial {
         let [leaf, others @ ..] = chain else {
             return Err(PeerFault("it shows no certificate".to_owned()));
         };
-        judge(&*self.verifier, leaf, others, name, UnixTime::now())
+        judge(&*self.verifier, leaf, others, Some(name), UnixTime::now())
+    }
+
+    /// Verifies the own certificate as the other end would.
+    ///
+    /// # Errors
+    /// As for [`Self::verify`].
+    pub fn verify_own(&self, name: &str) -> Result<(), PeerFault> {
+        let [leaf, others @ ..] = self.identity.key().cert.as_slice() else {
+            return Err(PeerFault("it shows no certificate".to_owned()));
+        };
+        judge(&*self.verifier, leaf, others, Some(name), UnixTime::now())
     }
 
     /// The configuration of a visitor, which accepts only the client `name`.
@@ -78,7 +92,21 @@ impl PeerMaterial {
         name: &str,
         alpn: &[&[u8]],
     ) -> Result<Arc<ClientConfig>, MaterialError> {
-        let verifier = Publisher { verifier: Arc::clone(&self.verifier), name: name.to_owned() };
+        self.client_config_with(name, None, alpn)
+    }
+
+    /// As [`Self::client_config`]. With `pin`, the other end must also have this key.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn client_config_with(
+        &self,
+        name: &str,
+        pin: Option<Pin>,
+        alpn: &[&[u8]],
+    ) -> Result<Arc<ClientConfig>, MaterialError> {
+        let (verifier, name) = (Arc::clone(&self.verifier), name.to_owned());
+        let verifier = Publisher { verifier, name, pin };
         let mut config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| MaterialError::Setting(error.to_string()))?
@@ -115,6 +143,25 @@ impl PeerMaterial {
         Ok(Arc::new(config))
     }
 
+    /// The configuration of a listener that refuses a connection in the handshake: without a
+    /// certificate, or with a certificate of another authority. The caller checks the name.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn listener_config(&self, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, MaterialError> {
+        let verifier = Member { verifier: Arc::clone(&self.verifier) };
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| MaterialError::Setting(error.to_string()))?
+            .with_client_cert_verifier(Arc::new(verifier))
+            .with_cert_resolver(self.shown_key());
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        // A client that was asked for a certificate waits for a ticket.
+        config.send_tls13_tickets = 1;
+        order_suites(&mut config);
+        Ok(Arc::new(config))
+    }
+
     fn shown_key(&self) -> Arc<SingleCertAndKey> {
         Arc::new(SingleCertAndKey::from(Arc::clone(self.identity.key())))
     }
@@ -131,10 +178,11 @@ fn judge(
     verifier: &dyn ClientCertVerifier,
     leaf: &CertificateDer<'_>,
     others: &[CertificateDer<'_>],
-    name: &str,
+    name: Option<&str>,
     now: UnixTime,
 ) -> Result<(), PeerFault> {
     verifier.verify_client_cert(leaf, others, now).map_err(|error| PeerFault(problem(&error)))?;
+    let Some(name) = name else { return Ok(()) };
     match certificate_name(leaf) {
         Some(named) if named == name => Ok(()),
         Some(named) => Err(PeerFault(format!("its certificate is that of {named}"))),
@@ -172,6 +220,8 @@ fn problem(error: &Error) -> String {
 struct Publisher {
     verifier: Arc<dyn ClientCertVerifier>,
     name: String,
+    /// The key that the certificate must have.
+    pin: Option<Pin>,
 }
 
 impl ServerCertVerifier for Publisher {
@@ -183,13 +233,46 @@ impl ServerCertVerifier for Publisher {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match judge(&*self.verifier, end_entity, intermediates, &self.name, now) {
-            Ok(()) => Ok(ServerCertVerified::assertion()),
-            Err(fault) => {
-                let error = OtherError(Arc::new(fault));
-                Err(Error::InvalidCertificate(CertificateError::Other(error)))
+        judge(&*self.verifier, end_entity, intermediates, Some(&self.name), now)
+            .map_err(refused)?;
+        if let Some(pin) = self.pin {
+            let presented = Pin::of(end_entity)?;
+            if presented != pin {
+                let error = OtherError(Arc::new(Unpinned(presented)));
+                return Err(Error::InvalidCertificate(CertificateError::Other(error)));
             }
         }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    signatures_by!(verifier);
+}
+
+fn refused(fault: PeerFault) -> Error {
+    Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(fault))))
+}
+
+/// Verifies the certificate of whoever connects to a listener, but not its name.
+#[derive(Debug)]
+struct Member {
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl ClientCertVerifier for Member {
+    /// The names of authorities would reveal to an unauthenticated peer which authorities are
+    /// trusted.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        judge(&*self.verifier, end_entity, intermediates, None, now).map_err(refused)?;
+        Ok(ClientCertVerified::assertion())
     }
 
     signatures_by!(verifier);

@@ -152,6 +152,16 @@ impl Session {
         Arc::new(Self::made(name, workers, demand, Some(bytes)))
     }
 
+    /// A session with another node of a cluster. `demand` is called, on its worker, by a visitor
+    /// that finds no link.
+    pub fn of_node(
+        name: &str,
+        workers: usize,
+        demand: Box<dyn Fn(usize) + Send + Sync>,
+    ) -> Arc<Self> {
+        Arc::new(Self::made(name, workers, Some(demand), None))
+    }
+
     fn made(
         name: &str,
         workers: usize,

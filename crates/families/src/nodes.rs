@@ -1,0 +1,150 @@
+//! `quic://` and `tls://` between the nodes of a cluster: both ends show a certificate of the
+//! authority of the cluster, whose name says which node it is.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use anyhow::{Context, bail};
+use config::{Common, Endpoint, Listen};
+use net::Current;
+use net::udp::Form;
+use tls::{PEER_NAME, PeerFault, PeerMaterial, Pin, ServerConfig};
+use transport::{ALPN, Dialer, Dialled, EarlyDataFn, LocalFuture, PathDialer};
+use transport_quic::{Keys, QuicDialer, QuicListener, QuicServer};
+use transport_tcp::{TcpDialer, TcpListener};
+
+use super::{Bound, bind_tcp, bound_tcp, bound_udp, quic};
+
+/// The certificates of a node, and the transports that use them.
+#[derive(Debug)]
+pub struct NodeTransports {
+    material: PeerMaterial,
+    ca: PathBuf,
+    server: Current<ServerConfig>,
+}
+
+impl NodeTransports {
+    /// Loads PEM files: the authority of the cluster, and the certificate of this node with its
+    /// key.
+    ///
+    /// # Errors
+    /// The file and the problem.
+    pub fn load(ca: &Path, certificate: &Path, key: &Path) -> anyhow::Result<Self> {
+        let material = PeerMaterial::load(ca, certificate, key)?;
+        let server = material.listener_config(&[ALPN])?;
+        let server = tls::server_with_key_log(server).into();
+        Ok(Self { material, ca: ca.to_owned(), server })
+    }
+
+    /// Verifies the certificate of this node as another node would.
+    ///
+    /// # Errors
+    /// Why another node refuses the certificate.
+    pub fn verify_own(&self, name: &str) -> Result<(), PeerFault> {
+        self.material.verify_own(name)
+    }
+
+    /// Whether other nodes can be reached by this address.
+    #[must_use]
+    pub fn is_usable(endpoint: &Endpoint) -> bool {
+        is_quic(endpoint) || is_tls(endpoint)
+    }
+
+    /// Binds a port, with one socket for each worker. `state` is the directory of the keys by which
+    /// nodes learn at once that this node has restarted.
+    ///
+    /// # Errors
+    /// The transport proves no names, or the port cannot be bound.
+    pub fn bind(
+        &self,
+        endpoint: &Endpoint,
+        common: &Common,
+        state: Option<&Path>,
+        workers: usize,
+    ) -> anyhow::Result<Bound> {
+        let dscp = Default::default();
+        let listen = Listen { endpoint: endpoint.clone(), client_ca: true, dscp, mux: None };
+        if is_tls(endpoint) {
+            let tls = self.server.clone();
+            return bound_tcp(bind_tcp(&listen, workers)?, move |socket| {
+                Ok(Box::new(TcpListener::new(socket, Some(tls.clone()))?))
+            });
+        }
+        if !is_quic(endpoint) {
+            bail!(unusable(endpoint));
+        }
+        let keys = match state {
+            Some(folder) => Keys::of(folder)?,
+            None => Keys::fleeting()?,
+        };
+        let (tls, settings) = (self.server.clone(), quic::settings(common));
+        let server = QuicServer::new(tls, Some(&self.ca), settings, keys, None)?;
+        let buffers = (Form::Quic, quic::sizes(&common.quic));
+        bound_udp(
+            &listen,
+            workers,
+            buffers,
+            |_| Ok(0),
+            move |socket, slot| Ok(Box::new(QuicListener::new(socket, slot, &server)?)),
+        )
+    }
+
+    /// A path to the node whose certificate has this name, and this key if there is a pin. `number`
+    /// is the number of the link; links with consecutive numbers reach different workers.
+    ///
+    /// # Errors
+    /// The transport proves no names, or TLS cannot be set up.
+    pub fn path(
+        &self,
+        endpoint: &Endpoint,
+        (name, pin): (&str, Option<Pin>),
+        common: &Common,
+        number: u8,
+    ) -> anyhow::Result<link::Path> {
+        let config = self.material.client_config_with(name, pin, &[ALPN])?;
+        let config = tls::client_with_key_log(config);
+        // No SNI is sent, and the certificate is verified by `name`.
+        let sni = tls::server_name(PEER_NAME)?;
+        let dialer: Rc<dyn Dialer> = if is_tls(endpoint) {
+            Rc::new(TcpDialer::new(Some(transport_tcp::TlsClient { config, name: sni })))
+        } else if is_quic(endpoint) {
+            let tls = transport_quic::TlsClient { config, name: sni };
+            let (settings, sizes) = (quic::settings(common), quic::sizes(&common.quic));
+            Rc::new(QuicDialer::new(&tls, settings, sizes).context("quic")?.steered(number))
+        } else {
+            bail!(unusable(endpoint));
+        };
+        let host = link::Host { name: endpoint.host.bare(), port: endpoint.port, dialer };
+        Ok(link::Path { url: endpoint.to_string(), dialer: Rc::new(Late(host)) })
+    }
+}
+
+fn is_quic(endpoint: &Endpoint) -> bool {
+    endpoint.scheme.name == transport_quic::QUIC.name()
+}
+
+fn is_tls(endpoint: &Endpoint) -> bool {
+    endpoint.scheme.name == transport_tcp::TLS.name()
+}
+
+fn unusable(endpoint: &Endpoint) -> String {
+    format!("{endpoint}: nodes of a cluster reach each other by quic:// and tls:// alone")
+}
+
+/// The address of a bound listener, as other nodes dial it.
+#[must_use]
+pub fn with_port(endpoint: &Endpoint, bound: SocketAddr) -> Endpoint {
+    Endpoint { port: bound.port(), ..endpoint.clone() }
+}
+
+/// A path that sends nothing before the handshake is done: the far end could not tell early data
+/// of a node from its repetition.
+#[derive(Debug)]
+struct Late(link::Host);
+
+impl PathDialer for Late {
+    fn dial(&self, _: Option<EarlyDataFn>) -> LocalFuture<'static, Dialled> {
+        self.0.dial(None)
+    }
+}
