@@ -1,0 +1,148 @@
+//! Limits a link of another node to streams and flows that lead to clients of this node, and to
+//! messages of the cluster.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::link::{End, Link, Owner, State};
+use cluster::names::NodeId;
+use cluster::wire;
+use node::session::{Session, Worker};
+use proto::control::ControlMessage;
+use proto::greeting::Features;
+use proto::{Hop, LinkId, Open, ResetCode, Target};
+use relay::refuse_stream;
+use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
+
+use crate::serves::HopStream;
+use crate::shared::Shared;
+
+/// The owner of a link of another node.
+pub(super) struct IncomingOwner {
+    worker: Rc<Worker>,
+    shared: Arc<Shared>,
+    node: NodeId,
+    id: LinkId,
+    session: Arc<Session>,
+}
+
+impl fmt::Debug for IncomingOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IncomingOwner({})", self.node)
+    }
+}
+
+impl IncomingOwner {
+    pub(super) fn new(
+        worker: &Rc<Worker>,
+        shared: &Arc<Shared>,
+        (id, node): (LinkId, &NodeId),
+        session: &Arc<Session>,
+    ) -> Rc<Self> {
+        let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
+        let (node, session) = (node.clone(), Arc::clone(session));
+        Rc::new(Self { worker, shared, node, id, session })
+    }
+}
+
+/// The hop that a stream or a flow requests. `None`: another node may open nothing else.
+fn hop(link: &Link, open: Open) -> Option<(Hop, HopStream)> {
+    let Open { target, visitor, priority, fields } = open;
+    match target {
+        Target::Hop(hop) if link.features().have(Features::NODES) => {
+            Some((hop, HopStream { visitor, priority, fields }))
+        }
+        Target::Hop(_)
+        | Target::Service(_)
+        | Target::Marked { .. }
+        | Target::Forward(_)
+        | Target::Reported(_)
+        | Target::Detour(_)
+        | Target::Measure(_)
+        | Target::Private { .. } => None,
+    }
+}
+
+impl Owner for IncomingOwner {
+    fn accept(&self, link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        match hop(link, open) {
+            Some((hop, stream)) => {
+                self.shared.serves.stream(&self.worker, &self.node, hop, stream, inlet)
+            }
+            None => refuse_stream(&*inlet, None, ResetCode::Unknown),
+        }
+    }
+
+    fn accept_flow(
+        &self,
+        link: &Link,
+        open: Open,
+        inlet: Box<dyn FlowInlet>,
+    ) -> Option<Rc<dyn FlowOutlet>> {
+        let Some((hop, flow)) = hop(link, open) else {
+            inlet.close(ResetCode::Unknown);
+            return None;
+        };
+        self.shared.serves.flow(&self.worker, &self.node, hop, flow, inlet)
+    }
+
+    fn message(&self, link: &Link, message: ControlMessage) {
+        match message {
+            ControlMessage::Node(bytes) => match wire::decode(&bytes) {
+                Ok(message) => self.shared.table.message(self.node.clone(), message),
+                Err(error) => {
+                    let (node, serial) = (&self.node, link.serial());
+                    tracing::debug!(
+                        %node, link = serial,
+                        "a message of node {node} is dropped: {error}"
+                    );
+                }
+            },
+            // A node has no services and no invitations here, and the link handles the others
+            // itself.
+            ControlMessage::Register(_)
+            | ControlMessage::Registered(_)
+            | ControlMessage::Strained(_)
+            | ControlMessage::Signal(_)
+            | ControlMessage::Invite(_)
+            | ControlMessage::Invited(_)
+            | ControlMessage::FlowOpen(_)
+            | ControlMessage::FlowClose(_)
+            | ControlMessage::Stun(_) => {}
+        }
+    }
+
+    fn answers(&self, link: &Link, answers: bool) {
+        self.worker.state.set_answers(self.worker.index, &self.session, link.serial(), answers);
+    }
+
+    fn changed(&self, link: &Link, state: State) {
+        let (worker, session, serial) = (&self.worker, &self.session, link.serial());
+        match state {
+            State::Live => worker.state.set_live(worker.index, session, serial, true),
+            State::Stalled | State::GoingAway => {
+                worker.state.set_live(worker.index, session, serial, false);
+            }
+            State::Ended(end) => {
+                self.shared.incomings.forget(self.id);
+                worker.state.remove_link(worker.index, session, serial);
+                let node = &self.node;
+                match end {
+                    End::Closed | End::Retired | End::ByPeer | End::Expired | End::Forgotten => {
+                        tracing::info!(
+                            %node, link = serial,
+                            "link {serial} of node {node} has ended: {end}"
+                        );
+                    }
+                    End::Violation(_) | End::Accused(_) | End::Panicked => {
+                        tracing::error!(
+                            %node, link = serial,
+                            "link {serial} of node {node} has ended: {end}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

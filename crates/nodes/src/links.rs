@@ -1,0 +1,120 @@
+//! The handle of all links between this node and the other nodes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use cluster::names::NodeId;
+use node::session::{Handle, Session, Worker};
+use tokio::task::spawn_local;
+use tokio::time::sleep;
+
+use crate::listeners::NodeListeners;
+use crate::mail::Mail;
+use crate::serves::ServesHops;
+use crate::shared::{Parts, Shared};
+use crate::status::NodeLinkStatus;
+use crate::table::NodeTable;
+use crate::{incoming, outgoing};
+
+/// The poll interval for the last streams of a node that leaves.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The server around the links.
+#[derive(Debug)]
+pub struct NodeSide {
+    /// The workers.
+    pub handles: Arc<[Handle]>,
+    /// The node of the cluster.
+    pub table: Arc<dyn NodeTable>,
+    /// Serves the streams of other nodes.
+    pub serves: Arc<dyn ServesHops>,
+    /// The messages of the cluster: a clone of what the cluster has.
+    pub mail: Mail,
+    /// The number of the next link of this process.
+    pub serials: Arc<AtomicU64>,
+}
+
+/// All links between this node and the other nodes. Clones are the same handle. The links live as
+/// long as the workers.
+#[derive(Clone, Debug)]
+pub struct NodeLinks(Arc<Shared>);
+
+impl NodeLinks {
+    /// Accepts other nodes from now on, and dials the nodes of the table.
+    pub async fn start(listeners: NodeListeners, side: NodeSide) -> Self {
+        let NodeListeners { own, name, transports, common, bound, .. } = listeners;
+        let NodeSide { handles, table, serves, mail, serials } = side;
+        let parts = Parts {
+            own,
+            name,
+            transports,
+            common,
+            handles: Arc::clone(&handles),
+            table,
+            serves,
+            mail,
+            serials,
+        };
+        let shared = Shared::new(parts);
+        for port in bound {
+            let address = port.address;
+            for (handle, open) in handles.iter().zip(port.by_worker) {
+                let shared = Arc::clone(&shared);
+                let accept = move |worker: &Rc<Worker>| match open() {
+                    Ok(listener) => incoming::accept(worker, &shared, listener),
+                    Err(error) => {
+                        tracing::error!(%address, "cannot accept other nodes at {address}: {error}");
+                    }
+                };
+                // A worker that has stopped accepts nobody.
+                let _ = handle.run(accept).await;
+            }
+        }
+        if let Some(first) = handles.first() {
+            let shared = Arc::clone(&shared);
+            let follow = move |worker: &Rc<Worker>| {
+                drop(spawn_local(outgoing::follow(Rc::clone(worker), shared)));
+            };
+            // A worker that has stopped makes no links.
+            let _ = first.run(follow).await;
+        }
+        Self(shared)
+    }
+
+    /// The links of this node to another node: each worker finds its own link by
+    /// [`State::live_link`](node::session::State::live_link), and a worker without a link asks for
+    /// one by [`Session::demand`]. `None`: the node has not been living for a minute.
+    #[must_use]
+    pub fn session(&self, node: &NodeId) -> Option<Arc<Session>> {
+        self.0.remote(node).map(|remote| Arc::clone(&remote.session))
+    }
+
+    /// What is shown of the links, by node.
+    pub async fn status(&self) -> BTreeMap<NodeId, NodeLinkStatus> {
+        self.0.status().await
+    }
+
+    /// The address from which somebody failed to log in last, and why.
+    #[must_use]
+    pub fn refused(&self) -> Option<(IpAddr, String)> {
+        self.0.incomings.refused()
+    }
+
+    /// Makes and takes no more links. Returns when no link has a stream: the caller sets a limit.
+    pub async fn leave(&self) {
+        self.0.leave();
+        outgoing::leave(&self.0).await;
+        loop {
+            incoming::close_idle(&self.0).await;
+            let all = self.0.status().await;
+            if all.values().all(|links| links.streams == 0) {
+                return;
+            }
+            sleep(LOOK).await;
+        }
+    }
+}
