@@ -54,23 +54,23 @@ struct VersionOnly {
 struct Versioned<'a> {
     v: u32,
     #[serde(flatten)]
-    said: &'a Said,
+    said: &'a WireMessage,
 }
 
 /// A message.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case", deny_unknown_fields)]
-enum Said {
+enum WireMessage {
     Status { hears_engine: bool },
-    Ask { id: u64, of: Of, ask_engine: bool },
-    Answer { id: u64, incarnation: u64, known: Known },
+    Ask { id: u64, of: WireSubject, ask_engine: bool },
+    Answer { id: u64, incarnation: u64, known: WireKnowledge },
     Superseded { client: ClientName, incarnation: u64, generation: Generation, record: At },
 }
 
 /// A subject.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Of {
+enum WireSubject {
     Client(ClientName),
     Resource(KeyText),
 }
@@ -108,7 +108,7 @@ impl TryFrom<String> for KeyText {
 /// What is known of a subject.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Known {
+enum WireKnowledge {
     Unknown,
     Absent,
     At(Generation, At),
@@ -120,7 +120,7 @@ enum Known {
 /// # Errors
 /// The message has more bytes than another node reads. Records of the engine are shorter.
 pub fn encode(message: PeerMessage) -> Result<Vec<u8>, BadMessage> {
-    let said = Said::from(message);
+    let said = WireMessage::from(message);
     let bytes = serde_json::to_vec(&Versioned { v: VERSION, said: &said })?;
     if bytes.len() > MESSAGE_BYTES { Err(BadMessage::Long(bytes.len())) } else { Ok(bytes) }
 }
@@ -139,34 +139,37 @@ pub fn decode(bytes: &[u8]) -> Result<PeerMessage, BadMessage> {
     }
     let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(bytes)?;
     fields.remove("v");
-    let said = Said::deserialize(serde_json::Value::Object(fields))?;
+    let said = WireMessage::deserialize(serde_json::Value::Object(fields))?;
     match &said {
-        Said::Superseded { record, .. } | Said::Answer { known: Known::At(_, record), .. } => {
+        WireMessage::Superseded { record, .. }
+        | WireMessage::Answer { known: WireKnowledge::At(_, record), .. } => {
             record.check()?;
         }
-        Said::Answer { known: Known::Holding(_, record), .. } => record.check()?,
-        Said::Status { .. } | Said::Ask { .. } | Said::Answer { .. } => {}
+        WireMessage::Answer { known: WireKnowledge::Holding(_, record), .. } => record.check()?,
+        WireMessage::Status { .. } | WireMessage::Ask { .. } | WireMessage::Answer { .. } => {}
     }
     Ok(said.into())
 }
 
-impl From<PeerMessage> for Said {
+impl From<PeerMessage> for WireMessage {
     fn from(message: PeerMessage) -> Self {
         match message {
             PeerMessage::Status { hears_engine } => Self::Status { hears_engine },
             PeerMessage::Ask { id, subject, ask_engine } => {
                 let of = match subject {
-                    Subject::Client(client) => Of::Client(client),
-                    Subject::Resource(key) => Of::Resource(KeyText(key)),
+                    Subject::Client(client) => WireSubject::Client(client),
+                    Subject::Resource(key) => WireSubject::Resource(KeyText(key)),
                 };
                 Self::Ask { id, of, ask_engine }
             }
             PeerMessage::Answer { id, incarnation, known } => {
                 let known = match known {
-                    PeerKnowledge::Unknown => Known::Unknown,
-                    PeerKnowledge::Absent => Known::Absent,
-                    PeerKnowledge::At(generation, at) => Known::At(generation, at),
-                    PeerKnowledge::Holding(generation, of) => Known::Holding(generation, of),
+                    PeerKnowledge::Unknown => WireKnowledge::Unknown,
+                    PeerKnowledge::Absent => WireKnowledge::Absent,
+                    PeerKnowledge::At(generation, at) => WireKnowledge::At(generation, at),
+                    PeerKnowledge::Holding(generation, of) => {
+                        WireKnowledge::Holding(generation, of)
+                    }
                 };
                 Self::Answer { id, incarnation, known }
             }
@@ -177,27 +180,29 @@ impl From<PeerMessage> for Said {
     }
 }
 
-impl From<Said> for PeerMessage {
-    fn from(said: Said) -> Self {
+impl From<WireMessage> for PeerMessage {
+    fn from(said: WireMessage) -> Self {
         match said {
-            Said::Status { hears_engine } => Self::Status { hears_engine },
-            Said::Ask { id, of, ask_engine } => {
+            WireMessage::Status { hears_engine } => Self::Status { hears_engine },
+            WireMessage::Ask { id, of, ask_engine } => {
                 let subject = match of {
-                    Of::Client(client) => Subject::Client(client),
-                    Of::Resource(KeyText(key)) => Subject::Resource(key),
+                    WireSubject::Client(client) => Subject::Client(client),
+                    WireSubject::Resource(KeyText(key)) => Subject::Resource(key),
                 };
                 Self::Ask { id, subject, ask_engine }
             }
-            Said::Answer { id, incarnation, known } => {
+            WireMessage::Answer { id, incarnation, known } => {
                 let known = match known {
-                    Known::Unknown => PeerKnowledge::Unknown,
-                    Known::Absent => PeerKnowledge::Absent,
-                    Known::At(generation, at) => PeerKnowledge::At(generation, at),
-                    Known::Holding(generation, of) => PeerKnowledge::Holding(generation, of),
+                    WireKnowledge::Unknown => PeerKnowledge::Unknown,
+                    WireKnowledge::Absent => PeerKnowledge::Absent,
+                    WireKnowledge::At(generation, at) => PeerKnowledge::At(generation, at),
+                    WireKnowledge::Holding(generation, of) => {
+                        PeerKnowledge::Holding(generation, of)
+                    }
                 };
                 Self::Answer { id, incarnation, known }
             }
-            Said::Superseded { client, incarnation, generation, record } => {
+            WireMessage::Superseded { client, incarnation, generation, record } => {
                 Self::Superseded { client, incarnation, generation, record }
             }
         }

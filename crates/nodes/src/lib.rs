@@ -23,7 +23,7 @@
 //! | how does a server begin, ask and end | [`NodeLinks`] (`links`), [`NodeListeners`] (`listeners`) |
 //! | what does the server bring | [`ServesHops`] (`serves`), [`NodeTable`] (`table`) |
 //! | how does a node prove who it is | `names`, `incoming/proof.rs`, `families/src/nodes.rs` |
-//! | which nodes are dialled, and when does that end | `outgoing/follow.rs`, `outgoing/remote.rs` |
+//! | which nodes are dialled, and when does that end | `outgoing/follow.rs`, `outgoing/dialling.rs` |
 //! | how is a link kept, and when does it retire | `outgoing/keeper.rs` |
 //! | when does the cluster count a node as linked | `outgoing/news.rs` |
 //! | how does a message reach another node | `mail`, `outgoing/post.rs`; as bytes: `cluster::wire` |

@@ -12,13 +12,14 @@ use node::session::{Handle, Session, Worker};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
+use crate::incoming;
 use crate::listeners::NodeListeners;
 use crate::mail::Mail;
+use crate::outgoing::{Outgoings, follow};
 use crate::serves::ServesHops;
-use crate::shared::{Parts, Shared};
-use crate::status::NodeLinkStatus;
+use crate::shared::{NodeShared, SharedParts};
+use crate::status::{self, NodeLinkStatus};
 use crate::table::NodeTable;
-use crate::{incoming, outgoing};
 
 /// The poll interval for the last streams of a node that leaves.
 const LOOK: Duration = Duration::from_millis(100);
@@ -41,14 +42,17 @@ pub struct NodeSide {
 /// All links between this node and the other nodes. Clones are the same handle. The links live as
 /// long as the workers.
 #[derive(Clone, Debug)]
-pub struct NodeLinks(Arc<Shared>);
+pub struct NodeLinks {
+    shared: Arc<NodeShared>,
+    outgoings: Arc<Outgoings>,
+}
 
 impl NodeLinks {
     /// Accepts other nodes from now on, and dials the nodes of the table.
     pub async fn start(listeners: NodeListeners, side: NodeSide) -> Self {
         let NodeListeners { own, name, transports, common, bound, .. } = listeners;
         let NodeSide { handles, table, serves, mail, serials } = side;
-        let parts = Parts {
+        let parts = SharedParts {
             own,
             name,
             transports,
@@ -59,7 +63,7 @@ impl NodeLinks {
             mail,
             serials,
         };
-        let shared = Shared::new(parts);
+        let shared = NodeShared::new(parts);
         for port in bound {
             let address = port.address;
             for (handle, open) in handles.iter().zip(port.by_worker) {
@@ -74,15 +78,16 @@ impl NodeLinks {
                 let _ = handle.run(accept).await;
             }
         }
+        let outgoings = Arc::<Outgoings>::default();
         if let Some(first) = handles.first() {
-            let shared = Arc::clone(&shared);
+            let (shared, outgoings) = (Arc::clone(&shared), Arc::clone(&outgoings));
             let follow = move |worker: &Rc<Worker>| {
-                drop(spawn_local(outgoing::follow(Rc::clone(worker), shared)));
+                drop(spawn_local(follow(Rc::clone(worker), shared, outgoings)));
             };
             // A worker that has stopped makes no links.
             let _ = first.run(follow).await;
         }
-        Self(shared)
+        Self { shared, outgoings }
     }
 
     /// The links of this node to another node: each worker finds its own link by
@@ -90,27 +95,27 @@ impl NodeLinks {
     /// one by [`Session::demand`]. `None`: the node has not been living for a minute.
     #[must_use]
     pub fn session(&self, node: &NodeId) -> Option<Arc<Session>> {
-        self.0.remote(node).map(|remote| Arc::clone(&remote.session))
+        self.outgoings.remote(node).map(|remote| Arc::clone(&remote.session))
     }
 
     /// What is shown of the links, by node.
     pub async fn status(&self) -> BTreeMap<NodeId, NodeLinkStatus> {
-        self.0.status().await
+        status::of(&self.shared, &self.outgoings).await
     }
 
     /// The address from which somebody failed to log in last, and why.
     #[must_use]
     pub fn refused(&self) -> Option<(IpAddr, String)> {
-        self.0.incomings.refused()
+        self.shared.incomings.refused()
     }
 
     /// Makes and takes no more links. Returns when no link has a stream: the caller sets a limit.
     pub async fn leave(&self) {
-        self.0.leave();
-        outgoing::leave(&self.0).await;
+        self.shared.leave();
+        self.outgoings.leave(&self.shared).await;
         loop {
-            incoming::close_idle(&self.0).await;
-            let all = self.0.status().await;
+            incoming::close_idle(&self.shared).await;
+            let all = status::of(&self.shared, &self.outgoings).await;
             if all.values().all(|links| links.streams == 0) {
                 return;
             }

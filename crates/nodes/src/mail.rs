@@ -55,13 +55,13 @@ impl Mail {
 /// The messages to one node.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingMail>,
     /// Notified when there is a message.
     pub(crate) arrived: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingMail {
     messages: VecDeque<Bytes>,
     bytes: usize,
 }
@@ -98,7 +98,7 @@ impl Mailbox {
 
     /// Forgets all messages: those to a node that had no link are out of date.
     pub(crate) fn clear(&self) {
-        *lock(&self.waiting) = Waiting::default();
+        *lock(&self.waiting) = WaitingMail::default();
     }
 }
 

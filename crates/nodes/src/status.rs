@@ -8,7 +8,8 @@ use std::time::Duration;
 use cluster::names::NodeId;
 use node::session::{Session, Worker};
 
-use crate::shared::Shared;
+use crate::outgoing::Outgoings;
+use crate::shared::NodeShared;
 
 /// The links between this node and another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,44 +43,45 @@ struct Sessions {
     incoming: Option<Arc<Session>>,
 }
 
-impl Shared {
-    /// What is shown of the links, by node.
-    pub(crate) async fn status(&self) -> BTreeMap<NodeId, NodeLinkStatus> {
-        let mut all: BTreeMap<NodeId, (Sessions, NodeLinkStatus)> = BTreeMap::new();
-        for remote in self.remotes() {
-            let sessions = Sessions { outgoing: Some(Arc::clone(&remote.session)), incoming: None };
-            let trouble = remote.trouble();
-            let is_live = remote.session.live() > 0;
-            let status = NodeLinkStatus { is_live, trouble, ..NodeLinkStatus::default() };
-            all.insert(remote.node.clone(), (sessions, status));
-        }
-        for (node, session) in self.incomings.sessions() {
-            let none = Sessions { outgoing: None, incoming: None };
-            let (sessions, _) = all.entry(node).or_insert((none, NodeLinkStatus::default()));
-            sessions.incoming = Some(session);
-        }
-        for (sessions, status) in all.values_mut() {
-            for session in [&sessions.outgoing, &sessions.incoming].into_iter().flatten() {
-                for worker in 0..session.workers() {
-                    let [received, sent, _] = session.past(worker);
-                    status.received += received;
-                    status.sent += sent;
-                }
-            }
-        }
-        for handle in self.handles.iter() {
-            let sessions: Vec<_> = all.values().map(|(sessions, _)| sessions.clone()).collect();
-            let look = move |worker: &Rc<Worker>| {
-                sessions.iter().map(|sessions| of_worker(worker, sessions)).collect::<Vec<_>>()
-            };
-            // A worker that has stopped has no links.
-            let parts = handle.call(look).await.unwrap_or_default();
-            for ((_, status), part) in all.values_mut().zip(parts) {
-                status.add(part);
-            }
-        }
-        all.into_iter().map(|(node, (_, status))| (node, status)).collect()
+/// What is shown of the links, by node.
+pub(crate) async fn of(
+    shared: &NodeShared,
+    outgoings: &Outgoings,
+) -> BTreeMap<NodeId, NodeLinkStatus> {
+    let mut all: BTreeMap<NodeId, (Sessions, NodeLinkStatus)> = BTreeMap::new();
+    for remote in outgoings.remotes() {
+        let sessions = Sessions { outgoing: Some(Arc::clone(&remote.session)), incoming: None };
+        let trouble = remote.trouble();
+        let is_live = remote.session.live() > 0;
+        let status = NodeLinkStatus { is_live, trouble, ..NodeLinkStatus::default() };
+        all.insert(remote.node.clone(), (sessions, status));
     }
+    for (node, session) in shared.incomings.sessions() {
+        let none = Sessions { outgoing: None, incoming: None };
+        let (sessions, _) = all.entry(node).or_insert_with(|| (none, NodeLinkStatus::default()));
+        sessions.incoming = Some(session);
+    }
+    for (sessions, status) in all.values_mut() {
+        for session in [&sessions.outgoing, &sessions.incoming].into_iter().flatten() {
+            for worker in 0..session.workers() {
+                let [received, sent, _] = session.past(worker);
+                status.received += received;
+                status.sent += sent;
+            }
+        }
+    }
+    for handle in shared.handles.iter() {
+        let sessions: Vec<_> = all.values().map(|(sessions, _)| sessions.clone()).collect();
+        let look = move |worker: &Rc<Worker>| {
+            sessions.iter().map(|sessions| of_worker(worker, sessions)).collect::<Vec<_>>()
+        };
+        // A worker that has stopped has no links.
+        let parts = handle.call(look).await.unwrap_or_default();
+        for ((_, status), part) in all.values_mut().zip(parts) {
+            status.add(part);
+        }
+    }
+    all.into_iter().map(|(node, (_, status))| (node, status)).collect()
 }
 
 impl NodeLinkStatus {

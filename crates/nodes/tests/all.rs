@@ -1,7 +1,11 @@
-//! Nodes of a cluster in one process, over loopback, with certificates of one authority. The cluster
-//! itself is a table that the test fills.
+//! Nodes of a cluster in one process, over loopback, with certificates of one authority. The
+//! cluster itself is a table that the test fills.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
+#![allow(clippy::print_stdout, reason = "measurements tell their figures")]
 
 mod ground;
+mod joints;
 mod links;
 mod proofs;
 mod streams;

@@ -177,9 +177,18 @@ pub(crate) struct TestNode {
     pub(crate) mail: Mail,
 }
 
+/// The settings of links that nodes share with clients.
 pub(crate) fn common() -> Common {
-    let text = "listen: tcp://127.0.0.1:0\nmemory_budget: 256MiB\nclients: []\n";
-    let text = Text { name: "server.yaml", text };
+    common_with(16)
+}
+
+/// The same with another bound of the windows of streams, in MiB.
+pub(crate) fn common_with(window_max: usize) -> Common {
+    let text = format!(
+        "listen: tcp://127.0.0.1:0\nmemory_budget: 256MiB\nclients: []\nwindow: {{ max: \
+         {window_max}MiB }}\n"
+    );
+    let text = Text { name: "server.yaml", text: &text };
     let read = |_: &Path| Err("no files".to_owned());
     let sources = Sources { env: &|_: &str| None, read: &read };
     config::load_server(Some(text), &ServerFlags::default(), &sources).unwrap().config.common
@@ -209,26 +218,38 @@ impl Ground {
     }
 }
 
-/// Starts a node.
+/// Starts a node that returns what arrives.
 pub(crate) async fn start(name: &str, settings: &PeerSettings, workers: usize) -> TestNode {
+    let echo = Arc::<Echo>::default();
+    let mut node = start_with(name, settings, (workers, &common()), Arc::clone(&echo) as _).await;
+    node.serves = echo;
+    node
+}
+
+/// Starts a node.
+pub(crate) async fn start_with(
+    name: &str,
+    settings: &PeerSettings,
+    (workers, common): (usize, &Common),
+    serves: Arc<dyn ServesHops>,
+) -> TestNode {
     let id = node_id(name);
     let count = NonZeroUsize::new(workers).unwrap();
     let budget = ProcessBudget::new(256 << 20);
     let lease = move |_| State::new(memory::lease(&budget, count));
     let workers = Workers::start(count, lease).unwrap();
-    let listeners = NodeListeners::bind(&id, settings, &common(), None, count.get()).unwrap();
+    let listeners = NodeListeners::bind(&id, settings, common, None, count.get()).unwrap();
     let addresses = listeners.addresses();
-    let (table, serves) = (Arc::<TestTable>::default(), Arc::<Echo>::default());
-    let mail = Mail::default();
+    let (table, mail) = (Arc::<TestTable>::default(), Mail::default());
     let side = NodeSide {
         handles: Arc::clone(workers.handles()),
         table: Arc::clone(&table) as _,
-        serves: Arc::clone(&serves) as _,
+        serves,
         mail: mail.clone(),
         serials: Arc::new(AtomicU64::new(1)),
     };
     let links = NodeLinks::start(listeners, side).await;
-    TestNode { id, links, table, serves, addresses, workers, mail }
+    TestNode { id, links, table, serves: Arc::default(), addresses, workers, mail }
 }
 
 /// Shows each of these nodes all of them.

@@ -1,11 +1,26 @@
 //! Certificates that prove nothing, or something else.
 
-use cluster::names::NodeId;
-use config::Endpoint;
-use nodes::{NodeListeners, PeerSettings};
-use testkit::certs::{Authority, Flaw};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::ground::{Ground, TestNode, common, eventually, introduce, node_id};
+use cluster::names::NodeId;
+use cluster::record::PeerAddress;
+use config::Endpoint;
+use families::nodes::NodeTransports;
+use link::client::{Client, Report, StandbyPath, run};
+use link::{Link, Owner, Retry, State};
+use node::session::Worker;
+use nodes::{NodeListeners, PeerSettings};
+use proto::control::ControlMessage;
+use proto::greeting::{Features, Identity};
+use proto::{InstanceId, LinkConfig, Open};
+use testkit::certs::{Authority, Flaw};
+use tokio::time::{sleep, timeout};
+use transport::{Inlet, Outlet};
+
+use crate::ground::{Ground, SOON, TestNode, common, eventually, introduce, node_id};
 use crate::streams::BOTH;
 
 fn bind(name: &str, settings: &PeerSettings) -> Result<Vec<String>, String> {
@@ -54,9 +69,98 @@ async fn an_address_that_nobody_can_dial_is_refused_unless_another_is_advertised
     assert!(error.contains("by quic:// and tls:// alone"), "{error}");
 }
 
-/// Waits until this node has refused somebody, and returns the reason.
-async fn refused(node: &TestNode) -> String {
-    eventually("a refusal", async || node.links.refused().map(|(_, why)| why)).await
+/// What a node tells whoever logs in as `name`, with the certificate of `certificate`.
+async fn log_in(ground: &Ground, to: &TestNode, name: &str, certificate: &str) -> String {
+    let PeerSettings { ca, cert, key, .. } = ground.settings(&[], certificate);
+    let (own, at) = (name.parse().unwrap(), to.addresses[0].url.parse().unwrap());
+    let expected = format!("node:{}", to.id);
+    let dial = move |worker: Rc<Worker>| async move {
+        let transports = NodeTransports::load(&ca, &cert, &key).unwrap();
+        let path = transports.path(&at, (&expected, None), &common(), 0).unwrap();
+        let told = Rc::new(RefCell::new(None));
+        let noted = Rc::clone(&told);
+        let report = move |report: Report<'_>| match report {
+            Report::Unreachable { error, .. } => drop(noted.replace(Some(error.to_string()))),
+            other @ (Report::Connected { .. } | Report::NotBetter { .. }) => panic!("{other:?}"),
+        };
+        let client = Client {
+            paths: vec![path],
+            standby: StandbyPath::Nowhere,
+            choice: None,
+            spreads: false,
+            features: Features::OF_NODE,
+            name: own,
+            identity: Identity::Certificate,
+            instance: InstanceId([1; 16]),
+            logged_in: Arc::default(),
+            shares: Arc::default(),
+            leaving: Arc::default(),
+            retry: Retry::default(),
+            redial: Rc::clone(&worker.state.redial),
+            link: LinkConfig::default(),
+            budget: Rc::new(worker.state.portion.clone()),
+            serials: Arc::default(),
+        };
+        let running = run(client, Rc::new(Nobody), Rc::new(|_| {}), Rc::new(report));
+        let refused = async {
+            loop {
+                if let Some(told) = told.take() {
+                    return told;
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            () = running => panic!("it has no end"),
+            told = refused => told,
+        }
+    };
+    timeout(SOON, to.workers.handles()[0].task(dial)).await.unwrap().unwrap()
+}
+
+/// The owner of a link that never begins.
+#[derive(Debug)]
+struct Nobody;
+
+impl Owner for Nobody {
+    fn accept(&self, _: &Link, _: Open, _: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        unreachable!("there is no link")
+    }
+
+    fn message(&self, _: &Link, _: ControlMessage) {}
+
+    fn changed(&self, _: &Link, state: State) {
+        panic!("{state:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_a_certificate_of_another_node_logs_in_and_only_by_its_own_name() {
+    for listen in [&BOTH[..1], &BOTH[1..]] {
+        let ground = Ground::new();
+        let a = ground.start("a", listen, 1).await;
+        for (name, certificate, told, noted) in [
+            // A client of the same authority.
+            (
+                "laptop",
+                "laptop",
+                "certificate",
+                "its certificate is that of `laptop`; a node shows",
+            ),
+            // A client that has taken the name of a node.
+            ("b", "b", "certificate", "its certificate is that of `b`; a node shows"),
+            // A node in the name of another node.
+            ("b", "node:c", "certificate", "is that of `node:c`; a node shows"),
+            // This node, or another with its name.
+            ("a", "node:a", "does not allow this", "it has the name of this node"),
+        ] {
+            let said = log_in(&ground, &a, name, certificate).await;
+            assert!(said.contains(told), "{name} {certificate}: {said}");
+            let noted = async || a.links.refused().filter(|(_, why)| why.contains(noted)).map(drop);
+            eventually(certificate, noted).await;
+        }
+        a.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -73,6 +177,33 @@ async fn the_address_of_another_node_is_not_taken_for_this_node() {
         assert!(!a.table.is_linked(&b));
         a.stop().await;
         c.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pin_in_the_record_must_be_that_of_the_certificate() {
+    for listen in [&BOTH[..1], &BOTH[1..]] {
+        let ground = Ground::new();
+        let (a, b) = (ground.start("a", listen, 1).await, ground.start("b", listen, 1).await);
+        let [cert, key] =
+            ["crt", "key"].map(|end| ground.folder.path().join(format!("node-b.{end}")));
+        let right = tls::Identity::load(&cert, &key).unwrap().pin().to_string();
+        let wrong = "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".to_owned();
+        let pinned = |pin: &String| {
+            let addresses = b.addresses.iter().cloned();
+            addresses.map(|at| PeerAddress { pin: Some(pin.clone()), ..at }).collect::<Vec<_>>()
+        };
+        a.table.set(&[(b.id.clone(), pinned(&wrong))]);
+        let trouble = a.trouble(&b.id).await;
+        assert!(trouble.contains("has the pin of another key"), "{trouble}");
+        a.table.set(&[(b.id.clone(), pinned(&right))]);
+        a.is_linked_to(&[&b]).await;
+        assert_eq!(a.status(&b.id).await.trouble, None);
+        a.table.set(&[(b.id.clone(), pinned(&"sha256:short".to_owned()))]);
+        let trouble = a.trouble(&b.id).await;
+        assert!(trouble.contains("the pin of"), "{trouble}");
+        a.stop().await;
+        b.stop().await;
     }
 }
 

@@ -18,7 +18,7 @@ use crate::ground::{Ground, SOON, TestNode, eventually, introduce, lock};
 
 pub(crate) const BOTH: [&str; 2] = ["tls://127.0.0.1:0", "quic://127.0.0.1:0"];
 
-fn hop() -> Hop {
+pub(crate) fn hop() -> Hop {
     let (client, service) = ("home".parse().unwrap(), "web".parse().unwrap());
     Hop { client, instance: 7, generation: 42, service, claim: 43, mark: None }
 }
@@ -27,7 +27,7 @@ fn visitor() -> SocketAddr {
     "192.0.2.7:50000".parse().unwrap()
 }
 
-fn open(target: Target) -> Open {
+pub(crate) fn open(target: Target) -> Open {
     Open { target, visitor: Some(visitor()), priority: Priority::Bulk, fields: None }
 }
 
@@ -57,7 +57,9 @@ pub(crate) async fn converse(
         };
         let mut back = vec![0; expected];
         let (sent, read) = tokio::join!(send, reads.read_exact(&mut back));
-        sent.and(read.map(|_| back))
+        sent?;
+        read?;
+        Ok(back)
     };
     timeout(SOON, from.workers.handles()[worker].task(talk)).await.unwrap().unwrap()
 }

@@ -149,7 +149,7 @@ impl PeerMaterial {
     /// # Errors
     /// TLS cannot be set up.
     pub fn listener_config(&self, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, MaterialError> {
-        let verifier = Member { verifier: Arc::clone(&self.verifier) };
+        let verifier = ListenerVerifier { verifier: Arc::clone(&self.verifier) };
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| MaterialError::Setting(error.to_string()))?
@@ -254,11 +254,11 @@ fn refused(fault: PeerFault) -> Error {
 
 /// Verifies the certificate of whoever connects to a listener, but not its name.
 #[derive(Debug)]
-struct Member {
+struct ListenerVerifier {
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
-impl ClientCertVerifier for Member {
+impl ClientCertVerifier for ListenerVerifier {
     /// The names of authorities would reveal to an unauthenticated peer which authorities are
     /// trusted.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {

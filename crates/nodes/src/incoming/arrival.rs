@@ -13,18 +13,18 @@ use proto::{LinkId, Side};
 use tokio::task::spawn_local;
 
 use super::owner::IncomingOwner;
-use super::places::Place;
+use super::places::IncomingPlace;
 use crate::names::certificate_name;
-use crate::shared::Shared;
+use crate::shared::NodeShared;
 
 /// A carrier of another node that is not attached to its link yet.
-pub(super) struct Arrival<'a> {
+pub(super) struct NodeArrival<'a> {
     pub(super) worker: &'a Rc<Worker>,
-    pub(super) shared: &'a Arc<Shared>,
+    pub(super) shared: &'a Arc<NodeShared>,
 }
 
 /// The link of a carrier.
-struct Found {
+struct FoundLink {
     id: LinkId,
     node: NodeId,
     worker: usize,
@@ -32,7 +32,7 @@ struct Found {
     session: Arc<Session>,
 }
 
-impl Placement for Arrival<'_> {
+impl Placement for NodeArrival<'_> {
     fn place(&self, mut greeted: Greeted) -> bool {
         let Some(found) = self.find(&greeted) else { return false };
         if found.worker == self.worker.index {
@@ -59,16 +59,16 @@ impl Placement for Arrival<'_> {
     }
 }
 
-impl Arrival<'_> {
+impl NodeArrival<'_> {
     /// The link of a carrier. Records a new link.
-    fn find(&self, greeted: &Greeted) -> Option<Found> {
+    fn find(&self, greeted: &Greeted) -> Option<FoundLink> {
         let id = greeted.accepted.link;
         let name = &greeted.grant.name;
         let mut places = self.shared.incomings.places();
         if greeted.grant.attach.is_some() {
-            let Place { node, worker, serial, session, .. } = places.get(&id)?;
+            let IncomingPlace { node, worker, serial, session, .. } = places.get(&id)?;
             let (node, session) = (node.clone(), Arc::clone(session));
-            return Some(Found { id, node, worker: *worker, serial: *serial, session });
+            return Some(FoundLink { id, node, worker: *worker, serial: *serial, session });
         }
         let node = NodeId::new(name.as_str()).ok()?;
         let secret = greeted.accepted.secret.clone()?;
@@ -79,7 +79,7 @@ impl Arrival<'_> {
             |known| Arc::clone(&known.session),
         );
         let (instance, worker) = (greeted.grant.instance, self.worker.index);
-        let place = Place {
+        let place = IncomingPlace {
             name: name.clone(),
             node: node.clone(),
             worker,
@@ -89,13 +89,13 @@ impl Arrival<'_> {
             instance,
         };
         places.insert(id, place);
-        Some(Found { id, node, worker, serial, session })
+        Some(FoundLink { id, node, worker, serial, session })
     }
 }
 
 /// Attaches a carrier to its link, on the worker of the link.
-fn arrive(worker: &Rc<Worker>, shared: &Arc<Shared>, found: &Found, greeted: Greeted) {
-    let Found { id, node, serial, session, .. } = found;
+fn arrive(worker: &Rc<Worker>, shared: &Arc<NodeShared>, found: &FoundLink, greeted: Greeted) {
+    let FoundLink { id, node, serial, session, .. } = found;
     let is_new = greeted.grant.attach.is_none();
     let link = match worker.state.link(session, *serial) {
         Some(link) => link,

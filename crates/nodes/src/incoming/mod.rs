@@ -20,7 +20,7 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 use transport::Listener;
 
-use crate::shared::Shared;
+use crate::shared::NodeShared;
 pub(crate) use places::Incomings;
 
 /// How long a UDP listener keeps accepting after a handover, as for the listeners of clients: a
@@ -28,7 +28,7 @@ pub(crate) use places::Incomings;
 const LATE: Duration = Duration::from_secs(5);
 
 /// Accepts other nodes on this worker while the worker runs.
-pub(crate) fn accept(worker: &Rc<Worker>, shared: &Arc<Shared>, listener: Box<dyn Listener>) {
+pub(crate) fn accept(worker: &Rc<Worker>, shared: &Arc<NodeShared>, listener: Box<dyn Listener>) {
     let (here, own) = (Rc::clone(worker), Arc::clone(shared));
     let strangers = Unauthenticated::new(worker, listener.transport(), move |incoming, place| {
         let (here, own) = (Rc::clone(&here), Arc::clone(&own));
@@ -53,8 +53,8 @@ pub(crate) fn accept(worker: &Rc<Worker>, shared: &Arc<Shared>, listener: Box<dy
 }
 
 /// Ends the links that have neither a stream nor a flow.
-pub(crate) async fn close_idle(shared: &Arc<Shared>) {
-    let sessions: Vec<_> = shared.incomings.sessions().into_iter().map(|(_, of)| of.id).collect();
+pub(crate) async fn close_idle(shared: &Arc<NodeShared>) {
+    let sessions: Vec<_> = shared.incomings.sessions().into_values().map(|of| of.id).collect();
     for handle in shared.handles.iter() {
         let sessions = sessions.clone();
         let close = move |worker: &Rc<Worker>| {

@@ -16,12 +16,12 @@ use relay::refuse_stream;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use crate::serves::HopStream;
-use crate::shared::Shared;
+use crate::shared::NodeShared;
 
 /// The owner of a link of another node.
 pub(super) struct IncomingOwner {
     worker: Rc<Worker>,
-    shared: Arc<Shared>,
+    shared: Arc<NodeShared>,
     node: NodeId,
     id: LinkId,
     session: Arc<Session>,
@@ -36,7 +36,7 @@ impl fmt::Debug for IncomingOwner {
 impl IncomingOwner {
     pub(super) fn new(
         worker: &Rc<Worker>,
-        shared: &Arc<Shared>,
+        shared: &Arc<NodeShared>,
         (id, node): (LinkId, &NodeId),
         session: &Arc<Session>,
     ) -> Rc<Self> {

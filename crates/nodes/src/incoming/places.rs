@@ -21,7 +21,7 @@ const LINKS_MAX: usize = 64;
 /// The links of other nodes, over all workers.
 #[derive(Debug)]
 pub(crate) struct Incomings {
-    places: Mutex<HashMap<LinkId, Place>>,
+    places: Mutex<HashMap<LinkId, IncomingPlace>>,
     /// The first bytes of the ids of links.
     generation: [u8; 4],
     complaints: Mutex<RepeatLimit<(IpAddr, String)>>,
@@ -31,7 +31,7 @@ pub(crate) struct Incomings {
 
 /// A link of another node.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct IncomingPlace {
     pub(super) name: Name,
     pub(super) node: NodeId,
     pub(super) worker: usize,
@@ -51,7 +51,7 @@ impl Default for Incomings {
 }
 
 impl Incomings {
-    pub(super) fn places(&self) -> MutexGuard<'_, HashMap<LinkId, Place>> {
+    pub(super) fn places(&self) -> MutexGuard<'_, HashMap<LinkId, IncomingPlace>> {
         lock(&self.places)
     }
 

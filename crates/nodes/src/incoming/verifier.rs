@@ -8,17 +8,17 @@ use proto::greeting::{Features, Grant, LinkSecret, Name, Refusal, StoredCredenti
 use proto::{InstanceId, LinkId};
 use transport::Peer;
 
-use crate::shared::Shared;
+use crate::shared::NodeShared;
 
 /// The verifier of one greeting.
 pub(super) struct NodeVerifier<'a> {
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<NodeShared>,
     /// Whoever has connected has the name of this node.
     is_own: Cell<bool>,
 }
 
 impl<'a> NodeVerifier<'a> {
-    pub(super) const fn new(shared: &'a Arc<Shared>) -> Self {
+    pub(super) const fn new(shared: &'a Arc<NodeShared>) -> Self {
         Self { shared, is_own: Cell::new(false) }
     }
 

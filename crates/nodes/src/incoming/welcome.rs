@@ -10,21 +10,21 @@ use node::session::Worker;
 use proto::greeting::Refusal;
 use transport::{CarrierError, Incoming};
 
-use super::arrival::Arrival;
+use super::arrival::NodeArrival;
 use super::proof::{OfNode, ShownName};
 use super::verifier::NodeVerifier;
-use crate::shared::Shared;
+use crate::shared::NodeShared;
 
 /// Logs another node in, or logs why that failed: once in ten seconds for each source and reason.
 pub(super) async fn welcome(
     worker: &Rc<Worker>,
-    shared: &Arc<Shared>,
+    shared: &Arc<NodeShared>,
     incoming: Box<dyn Incoming>,
 ) {
     let (remote, shown) = (incoming.remote(), ShownName::default());
     let incoming = Box::new(OfNode { incoming, shown: shown.clone() });
     let verifier = NodeVerifier::new(shared);
-    let arrival = Arrival { worker, shared };
+    let arrival = NodeArrival { worker, shared };
     let Err(error) = log_in(incoming, &verifier, &arrival).await else { return };
     let refusal = match &error {
         LogInError::Greeting(error) => error.refusal(),

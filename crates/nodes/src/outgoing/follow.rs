@@ -14,18 +14,18 @@ use node::session::Worker;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{Instant, sleep_until};
 
+use super::dialling::{Dialling, Outgoings};
 use super::post::carry;
-use super::remote::Remote;
-use crate::shared::Shared;
+use crate::shared::NodeShared;
 
 /// How long a node that is not in the table keeps its links. A node that restarts, or whose lease
 /// has ended because the engine was away, is back earlier.
 const GONE: Duration = Duration::from_secs(60);
 
 /// Follows the table until this node leaves.
-pub(crate) async fn follow(worker: Rc<Worker>, shared: Arc<Shared>) {
+pub(crate) async fn follow(worker: Rc<Worker>, shared: Arc<NodeShared>, outgoings: Arc<Outgoings>) {
     let mut nodes = shared.table.nodes();
-    let mut followed = Followed::default();
+    let mut followed = Followed { nodes: HashMap::new(), outgoings };
     while !shared.is_leaving() {
         let living = LivingNodes::clone(&nodes.borrow_and_update());
         followed.see(&living, &worker, &shared);
@@ -48,36 +48,39 @@ async fn until(at: Option<Instant>) {
 }
 
 /// The nodes that were living within the last minute.
-#[derive(Default)]
-struct Followed(HashMap<NodeId, OfNode>);
+struct Followed {
+    nodes: HashMap<NodeId, FollowedNode>,
+    outgoings: Arc<Outgoings>,
+}
 
-struct OfNode {
-    remote: Arc<Remote>,
+struct FollowedNode {
+    dialling: Arc<Dialling>,
     /// Tells the cluster of the links, and carries its messages.
     tasks: [AbortHandle; 2],
     /// Since when the node is not in the table.
     gone: Option<Instant>,
 }
 
-impl Drop for OfNode {
+impl Drop for FollowedNode {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
 }
 
 impl Followed {
-    fn see(&mut self, living: &LivingNodes, worker: &Rc<Worker>, shared: &Arc<Shared>) {
+    fn see(&mut self, living: &LivingNodes, worker: &Rc<Worker>, shared: &Arc<NodeShared>) {
         for (node, known) in living.iter().filter(|(node, _)| **node != shared.own) {
-            let of = self.0.entry(node.clone()).or_insert_with(|| begin(node, worker, shared));
+            let begin = || begin(self.outgoings.add(node, shared), worker, shared);
+            let of = self.nodes.entry(node.clone()).or_insert_with(begin);
             of.gone = None;
             if let Some(record) = &known.record {
-                of.remote.set(&record.peers, shared);
-                of.remote.keep(worker, shared);
+                of.dialling.set(&record.peers, shared);
+                of.dialling.keep(worker, shared);
             } else {
-                of.remote.fail("this version cannot read its record".to_owned(), true);
+                of.dialling.remote.fail("this version cannot read its record".to_owned(), true);
             }
         }
-        for (node, of) in &mut self.0 {
+        for (node, of) in &mut self.nodes {
             if !living.contains_key(node) {
                 of.gone.get_or_insert_with(Instant::now);
             }
@@ -85,33 +88,32 @@ impl Followed {
     }
 
     /// Ends the links to nodes that are gone. Returns when the next node is due.
-    fn forget_gone(&mut self, shared: &Shared) -> Option<Instant> {
+    fn forget_gone(&mut self, shared: &NodeShared) -> Option<Instant> {
         let now = Instant::now();
-        self.0.retain(|node, of| {
+        self.nodes.retain(|node, of| {
             let is_gone = of.gone.is_some_and(|gone| gone + GONE <= now);
             if is_gone {
                 tracing::info!(%node, "node {node} has left the cluster; its links end");
-                of.remote.end();
-                shared.forget(node);
+                of.dialling.end();
+                self.outgoings.forget(node);
                 shared.mail.close(node);
             }
             !is_gone
         });
-        self.0.values().filter_map(|of| Some(of.gone? + GONE)).min()
+        self.nodes.values().filter_map(|of| Some(of.gone? + GONE)).min()
     }
 }
 
 /// Begins to follow a node.
-fn begin(node: &NodeId, worker: &Rc<Worker>, shared: &Arc<Shared>) -> OfNode {
-    let remote = Remote::new(shared, node);
-    shared.add(&remote);
-    let (telling, table) = (Arc::clone(&remote), Arc::clone(&shared.table));
+fn begin(dialling: Arc<Dialling>, worker: &Rc<Worker>, shared: &Arc<NodeShared>) -> FollowedNode {
+    let (telling, table) = (Arc::clone(&dialling.remote), Arc::clone(&shared.table));
     let tells = spawn_local(async move {
         telling.news.tell(&table, &telling.node, || telling.mailbox.clear()).await;
     });
-    let (carrying, here) = (Arc::clone(&remote), Rc::clone(worker));
+    let (carrying, here) = (Arc::clone(&dialling.remote), Rc::clone(worker));
     let carries = spawn_local(async move {
         carry(here, &carrying.session, &carrying.mailbox).await;
     });
-    OfNode { remote, tasks: [tells.abort_handle(), carries.abort_handle()], gone: None }
+    let tasks = [tells.abort_handle(), carries.abort_handle()];
+    FollowedNode { dialling, tasks, gone: None }
 }

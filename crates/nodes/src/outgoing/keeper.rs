@@ -18,7 +18,7 @@ use super::owner::OutgoingOwner;
 use super::remote::Remote;
 use super::trouble;
 use crate::names::certificate_name;
-use crate::shared::Shared;
+use crate::shared::NodeShared;
 
 /// A link without a stream and without a flow is kept for this time, because another visitor then
 /// waits for no handshake.
@@ -40,13 +40,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 const RETRY: Retry = Retry { min: Duration::from_millis(200), max: Duration::from_secs(5) };
 
 /// A task that keeps a link.
-pub(super) struct Keeper {
+pub(super) struct LinkKeeper {
     task: AbortHandle,
     /// No more links are made.
     leaving: Arc<AtomicBool>,
 }
 
-impl Keeper {
+impl LinkKeeper {
     pub(super) fn is_finished(&self) -> bool {
         self.task.is_finished()
     }
@@ -65,13 +65,13 @@ impl Keeper {
 }
 
 /// The present link of a keeper.
-struct Kept {
+struct KeptLink {
     link: RefCell<Option<Link>>,
     /// When there last was a link, or when the keeper began.
     since: Cell<Instant>,
 }
 
-impl Kept {
+impl KeptLink {
     fn set(&self, link: Option<&Link>) {
         self.since.set(Instant::now());
         *self.link.borrow_mut() = link.cloned();
@@ -95,16 +95,16 @@ impl Kept {
 /// Starts the task that keeps a link.
 pub(super) fn start(
     worker: &Rc<Worker>,
-    shared: &Arc<Shared>,
+    shared: &Arc<NodeShared>,
     remote: &Arc<Remote>,
     paths: Vec<Path>,
-) -> Keeper {
+) -> LinkKeeper {
     let leaving = Arc::<AtomicBool>::default();
     let client = client(worker, shared, remote, (paths, &leaving));
     let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
     let (remote, stop) = (Arc::clone(remote), Arc::clone(&leaving));
     let task = spawn_local(async move {
-        let kept = Rc::new(Kept { link: RefCell::default(), since: Cell::new(Instant::now()) });
+        let kept = Rc::new(KeptLink { link: RefCell::default(), since: Cell::new(Instant::now()) });
         if worker.index > 0 {
             tokio::select! {
                 () = keep(&worker, &shared, &remote, (client, &kept)) => {}
@@ -117,13 +117,13 @@ pub(super) fn start(
             sleep(AGAIN).await;
         }
     });
-    Keeper { task: task.abort_handle(), leaving }
+    LinkKeeper { task: task.abort_handle(), leaving }
 }
 
 /// The settings of a link.
 fn client(
     worker: &Rc<Worker>,
-    shared: &Arc<Shared>,
+    shared: &Arc<NodeShared>,
     remote: &Remote,
     (paths, leaving): (Vec<Path>, &Arc<AtomicBool>),
 ) -> Client {
@@ -151,9 +151,9 @@ fn client(
 /// Keeps a link until this end closes it or makes no more.
 async fn keep(
     worker: &Rc<Worker>,
-    shared: &Arc<Shared>,
+    shared: &Arc<NodeShared>,
     remote: &Arc<Remote>,
-    (client, kept): (Client, &Rc<Kept>),
+    (client, kept): (Client, &Rc<KeptLink>),
 ) {
     let owner = OutgoingOwner::new(worker, remote);
     let (begun, of_link) = (Rc::clone(&owner), Rc::clone(kept));
@@ -167,7 +167,7 @@ async fn keep(
 }
 
 /// Lets an idle link retire. Returns when there was no link for too long.
-async fn until_idle(kept: &Kept, leaving: &AtomicBool, remote: &Remote) {
+async fn until_idle(kept: &KeptLink, leaving: &AtomicBool, remote: &Remote) {
     let (mut used, mut last) = (Instant::now(), kept.use_of_link());
     loop {
         sleep(LOOK).await;
@@ -194,7 +194,7 @@ async fn until_idle(kept: &Kept, leaving: &AtomicBool, remote: &Remote) {
 }
 
 /// Logs a report of the keeper of a link.
-fn tell(shared: &Shared, remote: &Remote, kept: &Kept, report: &Report<'_>) {
+fn tell(shared: &NodeShared, remote: &Remote, kept: &KeptLink, report: &Report<'_>) {
     let node = &remote.node;
     match report {
         Report::Unreachable { path, error, .. } => {

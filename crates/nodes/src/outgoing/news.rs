@@ -85,7 +85,7 @@ impl News {
     /// returns; a dropped future tells that there is no link.
     pub(super) async fn tell(&self, table: &Arc<dyn NodeTable>, node: &NodeId, down: impl Fn()) {
         let mut life = self.life.subscribe();
-        let mut told = Told { table, node, is_up: false };
+        let mut told = ToldCluster { table, node, is_up: false };
         loop {
             let now = *life.borrow_and_update();
             match now {
@@ -111,13 +111,13 @@ impl News {
 }
 
 /// What the cluster was told.
-struct Told<'a> {
+struct ToldCluster<'a> {
     table: &'a Arc<dyn NodeTable>,
     node: &'a NodeId,
     is_up: bool,
 }
 
-impl Told<'_> {
+impl ToldCluster<'_> {
     fn up(&mut self) {
         if !std::mem::replace(&mut self.is_up, true) {
             self.table.link_up(self.node.clone());
@@ -131,7 +131,7 @@ impl Told<'_> {
     }
 }
 
-impl Drop for Told<'_> {
+impl Drop for ToldCluster<'_> {
     fn drop(&mut self) {
         self.down();
     }

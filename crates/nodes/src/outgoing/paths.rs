@@ -11,7 +11,7 @@ use link::Path;
 use node::session::Worker;
 
 use crate::names::{certificate_name, greeting_name};
-use crate::shared::Shared;
+use crate::shared::NodeShared;
 
 /// The most addresses that are dialled: two networks, each by both transports, for IPv4 and IPv6.
 const ADDRESSES: usize = 8;
@@ -30,7 +30,7 @@ pub(crate) fn in_order(addresses: &[PeerAddress]) -> Vec<PeerAddress> {
 /// # Errors
 /// The record has no address that this node can dial, and why.
 pub(super) fn paths(
-    shared: &Shared,
+    shared: &NodeShared,
     worker: &Rc<Worker>,
     node: &NodeId,
     addresses: &[PeerAddress],
@@ -56,7 +56,7 @@ pub(super) fn paths(
     }
 }
 
-fn path(shared: &Shared, name: &str, at: &PeerAddress, number: u8) -> anyhow::Result<Path> {
+fn path(shared: &NodeShared, name: &str, at: &PeerAddress, number: u8) -> anyhow::Result<Path> {
     // The text of a problem has the address.
     let endpoint: Endpoint = at.url.parse().map_err(|problem| anyhow::anyhow!("{problem:?}"))?;
     anyhow::ensure!(

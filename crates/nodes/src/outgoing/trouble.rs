@@ -8,14 +8,14 @@ use transport::CarrierError;
 use crate::names::certificate_name;
 
 /// Why a dial failed.
-pub(super) struct Trouble {
+pub(super) struct DialTrouble {
     pub(super) text: String,
     /// The next attempt will fail as well.
     pub(super) lasts: bool,
 }
 
 /// The reason of a failed attempt of node `own` to reach `node`.
-pub(super) fn of(own: &NodeId, node: &NodeId, error: &DialError) -> Trouble {
+pub(super) fn of(own: &NodeId, node: &NodeId, error: &DialError) -> DialTrouble {
     let (ours, theirs) = (certificate_name(own), certificate_name(node));
     let text = match error {
         DialError::Carrier(CarrierError::Certificate(text)) => Some(format!(
@@ -45,7 +45,7 @@ pub(super) fn of(own: &NodeId, node: &NodeId, error: &DialError) -> Trouble {
             if matches!(greet.refusal(), Some(Refusal::Limit | Refusal::Unavailable))
     );
     let lasts = error.is_refusal() && !passes;
-    Trouble { text: text.unwrap_or_else(|| error.to_string()), lasts }
+    DialTrouble { text: text.unwrap_or_else(|| error.to_string()), lasts }
 }
 
 /// The reason where a node of an older version has answered.
