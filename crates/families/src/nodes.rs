@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use config::{Common, Endpoint, Listen};
@@ -19,12 +20,22 @@ use super::{Bound, bind_tcp, bound_tcp, bound_udp, quic};
 /// The certificates of a node, and the transports that use them.
 #[derive(Debug)]
 pub struct NodeTransports {
-    material: PeerMaterial,
-    ca: PathBuf,
+    material: Current<PeerMaterial>,
     server: Current<ServerConfig>,
+    ca: PathBuf,
+    /// The state of the listeners of `quic://`.
+    quic: Mutex<Vec<QuicServer>>,
 }
 
-impl NodeTransports {
+/// Certificates of a node that are read but not in force.
+#[derive(Debug)]
+pub struct NodeCertificates {
+    material: PeerMaterial,
+    server: Arc<ServerConfig>,
+    ca: PathBuf,
+}
+
+impl NodeCertificates {
     /// Loads PEM files: the authority of the cluster, and the certificate of this node with its
     /// key.
     ///
@@ -32,9 +43,8 @@ impl NodeTransports {
     /// The file and the problem.
     pub fn load(ca: &Path, certificate: &Path, key: &Path) -> anyhow::Result<Self> {
         let material = PeerMaterial::load(ca, certificate, key)?;
-        let server = material.listener_config(&[ALPN])?;
-        let server = tls::server_with_key_log(server).into();
-        Ok(Self { material, ca: ca.to_owned(), server })
+        let server = tls::server_with_key_log(material.listener_config(&[ALPN])?);
+        Ok(Self { material, server, ca: ca.to_owned() })
     }
 
     /// Verifies the certificate of this node as another node would.
@@ -43,6 +53,30 @@ impl NodeTransports {
     /// Why another node refuses the certificate.
     pub fn verify_own(&self, name: &str) -> Result<(), PeerFault> {
         self.material.verify_own(name)
+    }
+}
+
+impl NodeTransports {
+    /// Transports by these certificates.
+    #[must_use]
+    pub fn new(certificates: NodeCertificates) -> Self {
+        let NodeCertificates { material, server, ca } = certificates;
+        Self { material: material.into(), server: server.into(), ca, quic: Mutex::default() }
+    }
+
+    /// Replaces the certificates, for later connections.
+    ///
+    /// # Errors
+    /// The file of the authority has changed since it was read, and the problem.
+    pub fn renew(&self, certificates: NodeCertificates, common: &Common) -> anyhow::Result<()> {
+        let NodeCertificates { material, server, ca } = certificates;
+        let listeners = self.quic.lock().unwrap_or_else(PoisonError::into_inner);
+        let renewals = listeners.iter().map(|one| one.renewal(Some(&ca), quic::settings(common)));
+        let renewals = renewals.collect::<Result<Vec<_>, _>>()?;
+        self.material.replace(Arc::new(material));
+        self.server.replace(server);
+        renewals.into_iter().for_each(|renew| renew());
+        Ok(())
     }
 
     /// Whether other nodes can be reached by this address.
@@ -80,6 +114,7 @@ impl NodeTransports {
         };
         let (tls, settings) = (self.server.clone(), quic::settings(common));
         let server = QuicServer::new(tls, Some(&self.ca), settings, keys, None)?;
+        self.quic.lock().unwrap_or_else(PoisonError::into_inner).push(server.clone());
         let buffers = (Form::Quic, quic::sizes(&common.quic));
         bound_udp(
             &listen,
@@ -102,7 +137,7 @@ impl NodeTransports {
         common: &Common,
         number: u8,
     ) -> anyhow::Result<link::Path> {
-        let config = self.material.client_config_with(name, pin, &[ALPN])?;
+        let config = self.material.get().client_config_with(name, pin, &[ALPN])?;
         let config = tls::client_with_key_log(config);
         // No SNI is sent, and the certificate is verified by `name`.
         let sni = tls::server_name(PEER_NAME)?;

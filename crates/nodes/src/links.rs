@@ -13,7 +13,7 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use crate::incoming;
-use crate::listeners::NodeListeners;
+use crate::listeners::{NodeListeners, PeerSettings, certificates};
 use crate::mail::Mail;
 use crate::outgoing::{Outgoings, follow};
 use crate::serves::ServesHops;
@@ -96,6 +96,21 @@ impl NodeLinks {
     #[must_use]
     pub fn session(&self, node: &NodeId) -> Option<Arc<Session>> {
         self.outgoings.remote(node).map(|remote| Arc::clone(&remote.session))
+    }
+
+    /// Reads the certificates again, for later connections. The present links retire: each has a
+    /// successor, and ends with its last stream. The addresses of `settings` are not looked at.
+    ///
+    /// # Errors
+    /// The new certificates cannot be used, and the former ones stay in force.
+    pub async fn renew(&self, settings: &PeerSettings) -> anyhow::Result<()> {
+        let read = certificates(&self.shared.own, settings)?;
+        self.shared.transports.renew(read, &self.shared.common)?;
+        let Some(first) = self.shared.handles.first() else { return Ok(()) };
+        let (shared, outgoings) = (Arc::clone(&self.shared), Arc::clone(&self.outgoings));
+        // A worker that has stopped makes no links.
+        let _ = first.run(move |worker| outgoings.begin_anew(worker, &shared)).await;
+        Ok(())
     }
 
     /// What is shown of the links, by node.

@@ -7,7 +7,7 @@ use cluster::names::NodeId;
 use cluster::record::PeerAddress;
 use config::{Common, Endpoint};
 use families::Bound;
-use families::nodes::{NodeTransports, with_port};
+use families::nodes::{NodeCertificates, NodeTransports, with_port};
 use proto::greeting::Name;
 
 use crate::names::{certificate_name, greeting_name};
@@ -54,16 +54,7 @@ impl NodeListeners {
         workers: usize,
     ) -> anyhow::Result<Self> {
         let name = greeting_name(own).with_context(|| format!("node {own}"))?;
-        let transports = NodeTransports::load(&settings.ca, &settings.cert, &settings.key)?;
-        let wanted = certificate_name(own);
-        if let Err(fault) = transports.verify_own(&wanted) {
-            let file = settings.cert.display();
-            bail!(
-                "{file}: other nodes refuse this node: {fault}; it must be a client certificate of \
-                 the authority in {} with the name `{wanted}`",
-                settings.ca.display()
-            );
-        }
+        let transports = NodeTransports::new(certificates(own, settings)?);
         let bind = |at| transports.bind(at, common, state, workers);
         let bound = families::all_bound(settings.listen.iter().map(bind))?;
         let mut addresses = settings.advertise.clone();
@@ -88,4 +79,23 @@ impl NodeListeners {
         let all = all.map(|at| PeerAddress { url: at.to_string(), pin: None });
         in_order(&all.collect::<Vec<_>>())
     }
+}
+
+/// Reads the certificates of this node.
+pub(crate) fn certificates(
+    own: &NodeId,
+    settings: &PeerSettings,
+) -> anyhow::Result<NodeCertificates> {
+    let PeerSettings { ca, cert, key, .. } = settings;
+    let read = NodeCertificates::load(ca, cert, key)?;
+    let wanted = certificate_name(own);
+    if let Err(fault) = read.verify_own(&wanted) {
+        bail!(
+            "{}: other nodes refuse this node: {fault}; it must be a client certificate of the \
+             authority in {} with the name `{wanted}`",
+            cert.display(),
+            ca.display()
+        );
+    }
+    Ok(read)
 }

@@ -7,5 +7,9 @@
 mod ground;
 mod joints;
 mod links;
+#[path = "../../cluster-node/tests/memory.rs"]
+#[allow(dead_code, reason = "the tests of the crate cluster-node use the rest")]
+mod memory_engine;
 mod proofs;
+mod real_cluster;
 mod streams;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cluster::names::NodeId;
 use cluster::record::PeerAddress;
 use config::Endpoint;
-use families::nodes::NodeTransports;
+use families::nodes::{NodeCertificates, NodeTransports};
 use link::client::{Client, Report, StandbyPath, run};
 use link::{Link, Owner, Retry, State};
 use node::session::Worker;
@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use transport::{Inlet, Outlet};
 
 use crate::ground::{Ground, SOON, TestNode, common, eventually, introduce, node_id};
-use crate::streams::BOTH;
+use crate::streams::{BOTH, converse};
 
 fn bind(name: &str, settings: &PeerSettings) -> Result<Vec<String>, String> {
     let bound = NodeListeners::bind(&node_id(name), settings, &common(), None, 1);
@@ -75,7 +75,7 @@ async fn log_in(ground: &Ground, to: &TestNode, name: &str, certificate: &str) -
     let (own, at) = (name.parse().unwrap(), to.addresses[0].url.parse().unwrap());
     let expected = format!("node:{}", to.id);
     let dial = move |worker: Rc<Worker>| async move {
-        let transports = NodeTransports::load(&ca, &cert, &key).unwrap();
+        let transports = NodeTransports::new(NodeCertificates::load(&ca, &cert, &key).unwrap());
         let path = transports.path(&at, (&expected, None), &common(), 0).unwrap();
         let told = Rc::new(RefCell::new(None));
         let noted = Rc::clone(&told);
@@ -235,4 +235,38 @@ async fn two_nodes_of_one_name_do_not_link() {
     for node in [a, twin, b] {
         node.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewed_certificates_of_another_authority_are_in_force_at_both_ends() {
+    for listen in [&BOTH[..1], &BOTH[1..]] {
+        let (ground, other) = (Ground::new(), Ground::new());
+        let (a, b) = (ground.start("a", listen, 1).await, ground.start("b", listen, 1).await);
+        introduce(&[&a, &b]);
+        a.is_linked_to(&[&b]).await;
+        b.is_linked_to(&[&a]).await;
+        let bad = other.settings(&[], "node:c");
+        assert!(b.links.renew(&bad).await.unwrap_err().to_string().contains("that of node:c"));
+        b.links.renew(&other.settings(&[], "node:b")).await.unwrap();
+        let why = b.trouble(&a.id).await;
+        assert!(why.contains("its certificate is of another authority"), "{why}");
+        a.links.renew(&other.settings(&[], "node:a")).await.unwrap();
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            let is_well = async || {
+                let status = from.status(&to.id).await;
+                (status.is_live && status.trouble.is_none() && status.outgoing == 1).then_some(())
+            };
+            eventually("a new link", is_well).await;
+            assert_eq!(converse(from, 0, to, b"renewed".to_vec()).await.unwrap(), b"renewed");
+        }
+        a.stop().await;
+        b.stop().await;
+    }
+}
+
+/// Waits until this node has refused somebody for this reason.
+async fn refusal(node: &TestNode, reason: &str) {
+    let is_so = |why: &str| why.contains(reason);
+    let refused = async || node.links.refused().filter(|(_, why)| is_so(why)).map(drop);
+    eventually(reason, refused).await;
 }

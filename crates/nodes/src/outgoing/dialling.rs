@@ -44,6 +44,15 @@ impl Outgoings {
         lock(&self.0).remove(node);
     }
 
+    /// Replaces all links. Must be called on the first worker, whose links are always kept.
+    pub(crate) fn begin_anew(&self, worker: &Rc<Worker>, shared: &Arc<NodeShared>) {
+        let all: Vec<_> = lock(&self.0).values().cloned().collect();
+        for dialling in all {
+            dialling.begin_anew(shared);
+            dialling.keep(worker, shared);
+        }
+    }
+
     /// Makes no more links. Each link ends with its last stream.
     pub(crate) async fn leave(&self, shared: &Arc<NodeShared>) {
         let all: Vec<_> = lock(&self.0).values().cloned().collect();
@@ -150,6 +159,13 @@ impl Dialling {
             return;
         }
         state.addresses = addresses.to_vec();
+        drop(state);
+        self.begin_anew(shared);
+    }
+
+    /// Lets all links retire; the caller starts to keep another link. Must be called on a worker.
+    fn begin_anew(&self, shared: &Arc<NodeShared>) {
+        let mut state = lock(&self.state);
         let former: Vec<_> = state.keepers.drain().map(|(_, keeper)| keeper).collect();
         former.iter().for_each(LinkKeeper::stop);
         state.former.retain(|keeper| !keeper.is_finished());

@@ -117,3 +117,143 @@ fn begin(dialling: Arc<Dialling>, worker: &Rc<Worker>, shared: &Arc<NodeShared>)
     let tasks = [tells.abort_handle(), carries.abort_handle()];
     FollowedNode { dialling, tasks, gone: None }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::num::NonZeroUsize;
+    use std::path::Path;
+    use std::sync::atomic::AtomicU64;
+
+    use ::link::ProcessBudget;
+    use cluster::names::NodeEpoch;
+    use cluster::node::PeerMessage;
+    use cluster_node::LivingNode;
+    use config::{ServerFlags, Sources, Text};
+    use families::nodes::{NodeCertificates, NodeTransports};
+    use node::memory;
+    use node::session::{State, Workers};
+    use proto::Hop;
+    use testkit::certs::{Authority, Flaw};
+    use tokio::sync::watch;
+    use tokio::task::LocalSet;
+    use tokio::time::sleep;
+    use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
+
+    use super::*;
+    use crate::mail::Mail;
+    use crate::serves::{HopStream, ServesHops};
+    use crate::shared::SharedParts;
+    use crate::table::NodeTable;
+
+    /// A table, and a server that serves nobody.
+    #[derive(Debug, Default)]
+    struct Table(watch::Sender<LivingNodes>);
+
+    impl NodeTable for Table {
+        fn nodes(&self) -> watch::Receiver<LivingNodes> {
+            self.0.subscribe()
+        }
+
+        fn link_up(&self, _: NodeId) {}
+
+        fn link_down(&self, _: NodeId) {}
+
+        fn message(&self, _: NodeId, _: PeerMessage) {}
+    }
+
+    impl ServesHops for Table {
+        fn stream(
+            &self,
+            _: &Rc<Worker>,
+            _: &NodeId,
+            _: Hop,
+            _: HopStream,
+            _: Box<dyn Inlet>,
+        ) -> Rc<dyn Outlet> {
+            unreachable!("there are no links")
+        }
+
+        fn flow(
+            &self,
+            _: &Rc<Worker>,
+            _: &NodeId,
+            _: Hop,
+            _: HopStream,
+            _: Box<dyn FlowInlet>,
+        ) -> Option<Rc<dyn FlowOutlet>> {
+            unreachable!("there are no links")
+        }
+    }
+
+    /// Node `a`, with a worker whose thread has the clock of the test.
+    fn ground(workers: &Workers, table: &Arc<Table>) -> (Rc<Worker>, Arc<NodeShared>) {
+        let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("c").unwrap());
+        let ca = authority.save(folder.path()).unwrap();
+        let leaf = authority.client(&[], "node:a", Flaw::None).unwrap();
+        let (cert, key) = leaf.save(folder.path(), "a").unwrap();
+        let certificates = NodeCertificates::load(&ca, &cert, &key).unwrap();
+        let text = Text { name: "server.yaml", text: "listen: tcp://127.0.0.1:0\nclients: []\n" };
+        let read = |_: &Path| Err("no files".to_owned());
+        let sources = Sources { env: &|_: &str| None, read: &read };
+        let config = config::load_server(Some(text), &ServerFlags::default(), &sources).unwrap();
+        let shared = NodeShared::new(SharedParts {
+            own: NodeId::new("a").unwrap(),
+            name: "a".parse().unwrap(),
+            transports: NodeTransports::new(certificates),
+            common: config.config.common,
+            handles: Arc::clone(workers.handles()),
+            table: Arc::clone(table) as _,
+            serves: Arc::clone(table) as _,
+            mail: Mail::default(),
+            serials: Arc::new(AtomicU64::new(1)),
+        });
+        let lease = memory::lease(&ProcessBudget::new(64 << 20), NonZeroUsize::MIN);
+        let peers = Arc::clone(workers.handles());
+        (Rc::new(Worker { index: 0, peers, state: State::new(lease) }), shared)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_is_gone_for_a_minute_has_no_links_and_one_that_comes_back_keeps_them() {
+        let budget = ProcessBudget::new(64 << 20);
+        let lease = move |_| State::new(memory::lease(&budget, NonZeroUsize::MIN));
+        let workers = Workers::start(NonZeroUsize::MIN, lease).unwrap();
+        let table = Arc::<Table>::default();
+        let (worker, shared) = ground(&workers, &table);
+        let outgoings = Arc::<Outgoings>::default();
+        let b = NodeId::new("b").unwrap();
+        let living = |nodes: &[&NodeId]| {
+            let dead = |node: &&NodeId| {
+                ((*node).clone(), LivingNode { epoch: NodeEpoch(1), record: None })
+            };
+            let nodes: BTreeMap<_, _> = nodes.iter().map(dead).collect();
+            table.0.send_replace(Arc::new(nodes));
+        };
+        let story = async {
+            living(&[&shared.own, &b]);
+            sleep(Duration::from_secs(1)).await;
+            assert!(outgoings.remote(&shared.own).is_none(), "no link to itself");
+            let first = outgoings.remote(&b).unwrap();
+            assert_eq!(first.trouble().as_deref(), Some("this version cannot read its record"));
+            living(&[&shared.own]);
+            sleep(Duration::from_secs(40)).await;
+            living(&[&shared.own, &b]);
+            sleep(Duration::from_secs(40)).await;
+            assert!(Arc::ptr_eq(&first, &outgoings.remote(&b).unwrap()), "it came back");
+            living(&[]);
+            sleep(Duration::from_secs(59)).await;
+            assert!(outgoings.remote(&b).is_some());
+            sleep(Duration::from_secs(2)).await;
+            assert!(outgoings.remote(&b).is_none());
+        };
+        let following = follow(worker, Arc::clone(&shared), Arc::clone(&outgoings));
+        LocalSet::new()
+            .run_until(async {
+                tokio::select! {
+                    () = following => unreachable!("the node does not leave"),
+                    () = story => {}
+                }
+            })
+            .await;
+    }
+}

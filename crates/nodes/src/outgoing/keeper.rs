@@ -217,3 +217,63 @@ fn tell(shared: &NodeShared, remote: &Remote, kept: &KeptLink, report: &Report<'
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use ::link::{ProcessBudget, Settings};
+    use cluster::names::NodeId;
+    use node::memory;
+    use node::session::{Session, State};
+    use proto::{LinkConfig, Side, Unlimited};
+    use tokio::task::LocalSet;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// A node, and the second of two workers.
+    fn ground() -> (Arc<Remote>, Rc<Worker>) {
+        let session = Session::of_node("node:b", 2, Box::new(|_| {}));
+        let remote = Remote::new(&NodeId::new("b").unwrap(), session, Arc::default());
+        let lease = memory::lease(&ProcessBudget::new(64 << 20), NonZeroUsize::MIN);
+        let worker = Worker { index: 1, peers: Arc::from([]), state: State::new(lease) };
+        (remote, Rc::new(worker))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_without_streams_retires_after_ten_minutes() {
+        let story = async {
+            let (remote, worker) = ground();
+            let settings = Settings {
+                side: Side::Client,
+                config: LinkConfig { resume_timeout: HOUR, ..LinkConfig::default() },
+                budget: Rc::new(Unlimited),
+                serial: 1,
+                features: Features::OF_NODE,
+            };
+            let link = Link::new(settings, OutgoingOwner::new(&worker, &remote));
+            let kept = KeptLink { link: RefCell::default(), since: Cell::new(Instant::now()) };
+            kept.set(Some(&link));
+            let leaving = AtomicBool::new(false);
+            let mut looking = std::pin::pin!(until_idle(&kept, &leaving, &remote));
+            let goes = || (leaving.load(Ordering::Relaxed), link.is_going_away());
+            assert!(timeout(IDLE - LOOK / 2, &mut looking).await.is_err());
+            assert_eq!(goes(), (false, false));
+            assert!(timeout(LOOK * 2, &mut looking).await.is_err());
+            assert_eq!(goes(), (true, true));
+        };
+        LocalSet::new().run_until(story).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_for_visitors_is_given_up_after_half_a_minute() {
+        let (remote, _) = ground();
+        let kept = KeptLink { link: RefCell::default(), since: Cell::new(Instant::now()) };
+        let begun = Instant::now();
+        until_idle(&kept, &AtomicBool::new(false), &remote).await;
+        assert_eq!(begun.elapsed(), GIVE_UP);
+    }
+}
