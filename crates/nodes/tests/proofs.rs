@@ -156,8 +156,7 @@ async fn only_a_certificate_of_another_node_logs_in_and_only_by_its_own_name() {
         ] {
             let said = log_in(&ground, &a, name, certificate).await;
             assert!(said.contains(told), "{name} {certificate}: {said}");
-            let noted = async || a.links.refused().filter(|(_, why)| why.contains(noted)).map(drop);
-            eventually(certificate, noted).await;
+            refusal(&a, noted).await;
         }
         a.stop().await;
     }
