@@ -58,7 +58,8 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Generate(Generate::Man { output: Some(folder) }) => generate::man_pages(folder),
         Command::Generate(Generate::Certs(args)) => {
             let (server, clients) = (args.server.as_slice(), args.client.as_slice());
-            let order = Order { server, clients, years: args.years, folder: &args.output };
+            let (years, folder) = (args.years, &args.output);
+            let order = Order { server, clients, nodes: &args.node, years, folder };
             Ok(term::out(generate::certs(&order)?)?)
         }
         Command::Status { which, why: true, .. } => instances::why(which),

@@ -13,7 +13,9 @@ Examples:
   An authority, and certificates of a server and of client `home`:
     tunnel generate certs -s example.com 192.0.2.2 -o certs
   Two more clients of the same authority:
-    tunnel generate certs -o certs --client laptop phone";
+    tunnel generate certs -o certs --client laptop phone
+  An authority of a cluster, and certificates of its nodes:
+    tunnel generate certs -o cluster --node fra1 fra2";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Generate {
@@ -47,7 +49,8 @@ pub(crate) enum Generate {
         /// Name of the user: the line is `USER:HASH` then
         user: Option<String>,
     },
-    /// Create an authority and its certificates for a server and its clients
+    /// Create an authority and its certificates for a server and its clients, or for the nodes of a
+    /// cluster
     #[command(after_help = CERTS_EXAMPLES)]
     Certs(CertsArgs),
     /// Print the completions of a shell
@@ -74,12 +77,15 @@ pub(crate) enum Shell {
 #[derive(Debug, Args)]
 pub(crate) struct CertsArgs {
     /// Names and addresses by which clients dial the server: example.com 192.0.2.2 2001:db8::1
-    #[arg(short, long, value_name = "NAME", num_args = 1.., required_unless_present = "client",
-          value_parser = host_name)]
+    #[arg(short, long, value_name = "NAME", num_args = 1..,
+          required_unless_present_any = ["client", "node"], value_parser = host_name)]
     pub(crate) server: Vec<HostName>,
     /// Names of clients [default: home, with a new authority]
     #[arg(long, value_name = "NAME", num_args = 1..)]
     pub(crate) client: Vec<String>,
+    /// Names of the nodes of a cluster
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    pub(crate) node: Vec<String>,
     /// Years of validity, 1 to 30; a new authority lasts at least 10 years
     #[arg(short, long, default_value = "2", value_parser = years)]
     pub(crate) years: u8,

@@ -7,14 +7,19 @@ use std::path::Path;
 use ops::term::{Screen, Sheet};
 use tls::HostName;
 
-use super::made::Made;
+use super::made::{Made, file_of_node};
 
 /// The whole text.
 pub(super) fn text(folder: &Path, made: &Made, screen: Screen) -> String {
     let mut lines = list(folder, made, screen);
-    lines.extend(server(made));
+    if made.server.is_some() || !made.clients.is_empty() {
+        lines.extend(server(made));
+    }
     for (name, _) in &made.clients {
         lines.extend(client(made, name));
+    }
+    for (name, _) in &made.nodes {
+        lines.extend(node(name));
     }
     for (name, _) in &made.clients {
         lines.push(format!(
@@ -48,6 +53,11 @@ fn list(folder: &Path, made: &Made, screen: Screen) -> Vec<String> {
     for (name, issued) in &made.clients {
         row(&format!("{name}.crt"), format!("client {name}, {}", until(&issued.until)));
         row(&format!("{name}.key"), "its key, for that client alone".into());
+    }
+    for (name, issued) in &made.nodes {
+        let file = file_of_node(name);
+        row(&format!("{file}.crt"), format!("node {name}, {}", until(&issued.until)));
+        row(&format!("{file}.key"), "its key, for that node alone".into());
     }
     let mut sheet = Sheet::new(screen);
     sheet.pairs(&rows);
@@ -94,6 +104,19 @@ fn client(made: &Made, name: &str) -> Vec<String> {
     lines.push(format!("token_file: \"{name}.token\""));
     lines.push(format!("tls: {{ {tls} }}"));
     lines
+}
+
+fn node(name: &str) -> Vec<String> {
+    let file = file_of_node(name);
+    vec![
+        format!(
+            "\nIn the file of node {name}, with ca.crt, {file}.crt and {file}.key beside it, and its \
+             addresses:\n"
+        ),
+        "cluster:".to_owned(),
+        format!("  node: \"{name}\""),
+        format!("  peers: {{ ca: ca.crt, cert: \"{file}.crt\", key: \"{file}.key\" }}"),
+    ]
 }
 
 /// The first name of the server that can be dialled. A name with an asterisk cannot.

@@ -1,5 +1,5 @@
-//! Certificates for both sides: an authority, a server certificate, and a certificate for each
-//! client.
+//! Certificates for both sides: an authority, a server certificate, a certificate for each client,
+//! and for each node of a cluster.
 //!
 //! If the folder already has an authority, that authority issues the certificates. So clients can
 //! be added later, on the machine that keeps `ca.key`.
@@ -8,12 +8,12 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use ops::term::Screen;
-use proto::greeting::Name;
+use proto::greeting::{NAME_MAX, Name};
 use tls::{Authority, HostName};
 
 use super::advice;
 use super::folder::{self, File};
-use super::made::Made;
+use super::made::{Made, file_of_node};
 
 /// Names of the files of the authority and of the server. The files of a client have the client's
 /// name.
@@ -22,6 +22,10 @@ pub(super) const SERVER: &str = "server";
 
 /// The client of a new authority if no client is named, as in `tunnel server` without a file.
 const FIRST_CLIENT: &str = "home";
+
+/// The first part of the name in the certificate of a node, which no client can have
+/// (`nodes/src/names.rs`).
+const NODE: &str = "node:";
 
 /// The largest number of names in one certificate, and of clients at once. A chain must fit into a
 /// handshake, and peers accept about 64 KiB.
@@ -34,6 +38,8 @@ pub(crate) struct Order<'a> {
     pub(crate) server: &'a [HostName],
     /// Names of clients.
     pub(crate) clients: &'a [String],
+    /// Names of nodes of a cluster.
+    pub(crate) nodes: &'a [String],
     /// Lifetime of the server and client certificates, in years.
     pub(crate) years: u8,
     /// The output folder.
@@ -46,7 +52,7 @@ pub(crate) fn certs(order: &Order<'_>) -> anyhow::Result<String> {
     let folder = order.folder;
     let known = known_authority(folder)?;
     let mut clients: Vec<&str> = order.clients.iter().map(String::as_str).collect();
-    if clients.is_empty() && known.is_none() {
+    if clients.is_empty() && order.nodes.is_empty() && known.is_none() {
         clients.push(FIRST_CLIENT);
     }
     check(order, &clients)?;
@@ -72,7 +78,11 @@ pub(crate) fn certs(order: &Order<'_>) -> anyhow::Result<String> {
     };
     let issue = |name: &str| Ok((name.to_owned(), authority.client(name, order.years)?));
     let clients = clients.into_iter().map(issue).collect::<anyhow::Result<_>>()?;
-    let made = Made { authority: root, ends: authority.until(), server, clients };
+    let issue = |name: &String| {
+        Ok((name.clone(), authority.client(&format!("{NODE}{name}"), order.years)?))
+    };
+    let nodes = order.nodes.iter().map(issue).collect::<anyhow::Result<_>>()?;
+    let made = Made { authority: root, ends: authority.until(), server, clients, nodes };
     folder::write(folder, &files(&made))?;
     Ok(advice::text(folder, &made, Screen::of_stdout(false)))
 }
@@ -94,7 +104,7 @@ fn known_authority(folder: &Path) -> anyhow::Result<Option<Authority>> {
 }
 
 fn check(order: &Order<'_>, clients: &[&str]) -> anyhow::Result<()> {
-    let most = order.server.len().max(clients.len());
+    let most = order.server.len().max(clients.len()).max(order.nodes.len());
     ensure!(most <= NAMES_MAX, "{most} names at once; at most {NAMES_MAX}");
     for (n, name) in clients.iter().enumerate() {
         Name::new(name).with_context(|| format!("client `{name}`"))?;
@@ -102,6 +112,15 @@ fn check(order: &Order<'_>, clients: &[&str]) -> anyhow::Result<()> {
         let taken = [CA, SERVER].iter().any(|taken| name.eq_ignore_ascii_case(taken));
         ensure!(!taken, "client `{name}`: its files would be those of the {name}; choose another");
         ensure!(!clients[..n].contains(name), "client `{name}` is named twice");
+    }
+    let longest = NAME_MAX - NODE.len();
+    for (n, name) in order.nodes.iter().enumerate() {
+        Name::new(name).with_context(|| format!("node `{name}`"))?;
+        ensure!(name.len() <= longest, "node `{name}`: a name has at most {longest} characters");
+        ensure!(!order.nodes[..n].contains(name), "node `{name}` is named twice");
+        let file = file_of_node(name);
+        let taken = clients.contains(&file.as_str());
+        ensure!(!taken, "node `{name}`: its files would be those of client {file}");
     }
     Ok(())
 }
@@ -118,6 +137,9 @@ fn files(made: &Made) -> Vec<File<'_>> {
     for (name, issued) in &made.clients {
         add(name, issued);
     }
+    for (name, issued) in &made.nodes {
+        add(&file_of_node(name), issued);
+    }
     files
 }
 
@@ -130,7 +152,13 @@ mod tests {
     fn order(folder: &Path, server: &[&str], clients: &[&str]) -> anyhow::Result<String> {
         let server: Vec<HostName> = server.iter().map(|name| name.parse().unwrap()).collect();
         let clients: Vec<String> = clients.iter().map(|&name| name.to_owned()).collect();
-        certs(&Order { server: &server, clients: &clients, years: 2, folder })
+        certs(&Order { server: &server, clients: &clients, nodes: &[], years: 2, folder })
+    }
+
+    fn nodes(folder: &Path, nodes: &[&str], clients: &[&str]) -> anyhow::Result<String> {
+        let [nodes, clients] = [nodes, clients]
+            .map(|names| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
+        certs(&Order { server: &[], clients: &clients, nodes: &nodes, years: 2, folder })
     }
 
     fn listing(folder: &Path) -> Vec<String> {
@@ -190,5 +218,25 @@ mod tests {
         assert!(said(&["CA"]).contains("choose another"));
         assert!(said(&["a", "a"]).contains("twice"));
         assert!(listing(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn nodes_have_an_authority_without_clients_and_names_that_no_client_can_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = nodes(dir.path(), &["fra1", "fra2"], &[]).unwrap();
+        let files = ["node-fra1.crt", "node-fra1.key", "node-fra2.crt", "node-fra2.key"];
+        assert_eq!(listing(dir.path()), [&["ca.crt", "ca.key"][..], &files].concat());
+        let lines = "\ncluster:\n  node: \"fra2\"\n  peers: { ca: ca.crt, cert: \
+                     \"node-fra2.crt\", key: \"node-fra2.key\" }";
+        assert!(said.contains(lines), "{said}");
+        let certificate = &tls::load_certificates(&dir.path().join("node-fra1.crt")).unwrap()[0];
+        assert_eq!(tls::certificate_name(certificate).as_deref(), Some("node:fra1"));
+        let wrong = |names: &[&str], clients: &[&str]| {
+            format!("{:#}", nodes(dir.path(), names, clients).unwrap_err())
+        };
+        assert!(wrong(&["a b"], &[]).contains("`a b`: a name is 1 to 64"));
+        assert!(wrong(&[&"n".repeat(60)], &[]).contains("at most 59 characters"));
+        assert!(wrong(&["a", "a"], &[]).contains("twice"));
+        assert!(wrong(&["a"], &["node-a"]).contains("those of client node-a"));
     }
 }

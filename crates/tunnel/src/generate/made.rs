@@ -11,4 +11,11 @@ pub(super) struct Made {
     pub(super) ends: String,
     pub(super) server: Option<(Vec<HostName>, Issued)>,
     pub(super) clients: Vec<(String, Issued)>,
+    /// The nodes of a cluster.
+    pub(super) nodes: Vec<(String, Issued)>,
+}
+
+/// The name of the files of a node, without their endings.
+pub(super) fn file_of_node(name: &str) -> String {
+    format!("node-{name}")
 }
