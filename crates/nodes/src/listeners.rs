@@ -92,7 +92,8 @@ pub(crate) fn certificates(
     if let Err(fault) = read.verify_own(&wanted) {
         bail!(
             "{}: other nodes refuse this node: {fault}; it must be a client certificate of the \
-             authority in {} with the name `{wanted}`",
+             authority in {} with the name `{wanted}`, as `tunnel generate certs --node {own}` makes \
+             it",
             cert.display(),
             ca.display()
         );
