@@ -175,6 +175,12 @@ async fn another_worker_makes_a_link_for_its_first_visitor() {
     assert_eq!(a.status(&b.id).await.outgoing, 1);
     assert_eq!(converse(&a, 1, &b, b"hello".to_vec()).await.unwrap(), b"hello");
     assert_eq!(a.status(&b.id).await.outgoing, 2);
+    for handle in a.workers.handles().iter().chain(&b.workers.handles()[..]) {
+        let seen =
+            |worker: &Rc<Worker>| (worker.state.all_links().len(), worker.state.session_ids());
+        let (links, sessions) = handle.call(seen).await.unwrap();
+        assert!(links > 0 && sessions.is_empty(), "nodes are no clients: {sessions:?}");
+    }
     // No news for the cluster.
     assert_eq!(a.table.changes(&b.id), 1);
     a.stop().await;

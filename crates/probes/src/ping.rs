@@ -83,7 +83,9 @@ pub async fn ping_clients(handles: &[Handle], turn: &PingRotation, patience: Dur
     for handle in handles {
         let list = |worker: &Rc<Worker>| -> Vec<u64> {
             let links = worker.state.all_links().into_iter();
-            links.filter(|(_, link)| !link.is_going_away()).map(|(_, link)| link.serial()).collect()
+            // Another node of the cluster is no client.
+            let of_clients = links.filter(|(of, link)| !of.is_of_node() && !link.is_going_away());
+            of_clients.map(|(_, link)| link.serial()).collect()
         };
         serials.extend(handle.call(list).await.unwrap_or_default());
     }

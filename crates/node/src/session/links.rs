@@ -264,9 +264,12 @@ impl State {
         silent.iter().for_each(|link| forsake(link, Leave::All));
     }
 
-    /// The ids of the sessions that have a link on this worker.
+    /// The ids of the sessions with clients or servers that have a link on this worker.
     pub fn session_ids(&self) -> Vec<u64> {
-        self.links.members.borrow().keys().copied().collect()
+        let links = self.links.members.borrow();
+        let is_of_node =
+            |members: &[Member]| members.first().is_some_and(|one| one.session.is_of_node());
+        links.iter().filter(|(_, members)| !is_of_node(members)).map(|(id, _)| *id).collect()
     }
 
     /// The links of a session on this worker. Links that are going away are included.

@@ -71,6 +71,8 @@ pub struct Session {
     demand: Option<Demand>,
     /// Whether the other side is a client.
     is_of_peer: bool,
+    /// Whether the other side is another node of the cluster.
+    is_of_node: bool,
     /// Whether the session has no other side, because this process dials the targets.
     is_here: bool,
     /// Whether another process of the client has the addresses that this process requested, while
@@ -157,9 +159,11 @@ impl Session {
     pub fn of_node(
         name: &str,
         workers: usize,
-        demand: Box<dyn Fn(usize) + Send + Sync>,
+        demand: Option<Box<dyn Fn(usize) + Send + Sync>>,
     ) -> Arc<Self> {
-        Arc::new(Self::made(name, workers, Some(demand), None))
+        let mut session = Self::made(name, workers, demand, None);
+        session.is_of_node = true;
+        Arc::new(session)
     }
 
     fn made(
@@ -183,6 +187,7 @@ impl Session {
             refusals: AtomicU64::new(0),
             demand: demand.map(Demand),
             is_of_peer: of_peer.is_some(),
+            is_of_node: false,
             is_here: false,
             displaced: AtomicBool::new(false),
             beside: AtomicBool::new(false),
@@ -203,6 +208,11 @@ impl Session {
     /// Whether the other side is a client, over a private service.
     pub const fn is_of_peer(&self) -> bool {
         self.is_of_peer
+    }
+
+    /// Whether the other side is another node of the cluster, and neither a client nor a server.
+    pub const fn is_of_node(&self) -> bool {
+        self.is_of_node
     }
 
     /// Whether this process dials the targets itself.

@@ -75,7 +75,7 @@ impl NodeArrival<'_> {
         let serial = self.shared.serials.fetch_add(1, Ordering::Relaxed);
         let known = places.values().find(|place| place.name == *name);
         let session = known.map_or_else(
-            || Session::new(&certificate_name(&node), self.worker.peers.len()),
+            || Session::of_node(&certificate_name(&node), self.worker.peers.len(), None),
             |known| Arc::clone(&known.session),
         );
         let (instance, worker) = (greeted.grant.instance, self.worker.index);

@@ -112,7 +112,7 @@ impl Dialling {
                 }
             };
             let name = certificate_name(node);
-            let session = Session::of_node(&name, shared.handles.len(), Box::new(demand));
+            let session = Session::of_node(&name, shared.handles.len(), Some(Box::new(demand)));
             let remote = Remote::new(node, session, mailbox);
             Self { remote, shared: Arc::downgrade(shared), state: Mutex::default() }
         })

@@ -236,7 +236,7 @@ mod tests {
 
     /// A node, and the second of two workers.
     fn ground() -> (Arc<Remote>, Rc<Worker>) {
-        let session = Session::of_node("node:b", 2, Box::new(|_| {}));
+        let session = Session::of_node("node:b", 2, None);
         let remote = Remote::new(&NodeId::new("b").unwrap(), session, Arc::default());
         let lease = memory::lease(&ProcessBudget::new(64 << 20), NonZeroUsize::MIN);
         let worker = Worker { index: 1, peers: Arc::from([]), state: State::new(lease) };
