@@ -1,9 +1,7 @@
 //! Certificates that prove nothing, or something else.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cluster::names::NodeId;
 use cluster::record::PeerAddress;
@@ -14,10 +12,12 @@ use link::{Link, Owner, Retry, State};
 use node::session::Worker;
 use nodes::{NodeListeners, PeerSettings};
 use proto::control::ControlMessage;
-use proto::greeting::{Features, Identity};
+use proto::greeting::{Features, Identity, Name};
 use proto::{InstanceId, LinkConfig, Open};
 use testkit::certs::{Authority, Flaw};
-use tokio::time::{sleep, timeout};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use transport::{Inlet, Outlet};
 
 use crate::ground::{Ground, SOON, TestNode, common, eventually, introduce, node_id};
@@ -69,69 +69,73 @@ async fn an_address_that_nobody_can_dial_is_refused_unless_another_is_advertised
     assert!(error.contains("by quic:// and tls:// alone"), "{error}");
 }
 
-/// What a node tells whoever logs in as `name`, with the certificate of `certificate`.
-async fn log_in(ground: &Ground, to: &TestNode, name: &str, certificate: &str) -> String {
+/// Dials a node as `name` with the certificate of `certificate`, from each of so many programs, until
+/// each has heard something: that it has a link (`None`), or why not.
+async fn log_in(
+    ground: &Ground,
+    to: &TestNode,
+    (name, certificate): (&str, &str),
+    count: usize,
+) -> Vec<Option<String>> {
     let PeerSettings { ca, cert, key, .. } = ground.settings(&[], certificate);
-    let (own, at) = (name.parse().unwrap(), to.addresses[0].url.parse().unwrap());
+    let (own, at): (Name, Endpoint) = (name.parse().unwrap(), to.addresses[0].url.parse().unwrap());
     let expected = format!("node:{}", to.id);
     let dial = move |worker: Rc<Worker>| async move {
         let transports = NodeTransports::new(NodeCertificates::load(&ca, &cert, &key).unwrap());
-        let path = transports.path(&at, (&expected, None), &common(), 0).unwrap();
-        let told = Rc::new(RefCell::new(None));
-        let noted = Rc::clone(&told);
-        let report = move |report: Report<'_>| match report {
-            Report::Unreachable { error, .. } => drop(noted.replace(Some(error.to_string()))),
-            other @ (Report::Connected { .. } | Report::NotBetter { .. }) => panic!("{other:?}"),
-        };
-        let client = Client {
-            paths: vec![path],
-            standby: StandbyPath::Nowhere,
-            choice: None,
-            spreads: false,
-            features: Features::OF_NODE,
-            name: own,
-            identity: Identity::Certificate,
-            instance: InstanceId([1; 16]),
-            logged_in: Arc::default(),
-            shares: Arc::default(),
-            leaving: Arc::default(),
-            retry: Retry::default(),
-            redial: Rc::clone(&worker.state.redial),
-            link: LinkConfig::default(),
-            budget: Rc::new(worker.state.portion.clone()),
-            serials: Arc::default(),
-        };
-        let running = run(client, Rc::new(Nobody), Rc::new(|_| {}), Rc::new(report));
-        let refused = async {
-            loop {
-                if let Some(told) = told.take() {
-                    return told;
-                }
-                sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::select! {
-            () = running => panic!("it has no end"),
-            told = refused => told,
+        let (tell, mut told) = mpsc::channel(1);
+        let mut running = JoinSet::new();
+        let mut all = Vec::new();
+        for _ in 0..count {
+            let path = transports.path(&at, (&expected, None), &common(), 0).unwrap();
+            let tell = tell.clone();
+            let report = move |report: Report<'_>| {
+                let said = match report {
+                    Report::Unreachable { error, .. } => Some(error.to_string()),
+                    Report::Connected { .. } => None,
+                    other @ Report::NotBetter { .. } => panic!("{other:?}"),
+                };
+                // Nobody listens to what follows.
+                let _ = tell.try_send(said);
+            };
+            let client = Client {
+                paths: vec![path],
+                standby: StandbyPath::Nowhere,
+                choice: None,
+                spreads: false,
+                features: Features::OF_NODE,
+                name: own.clone(),
+                identity: Identity::Certificate,
+                instance: InstanceId([1; 16]),
+                logged_in: Arc::default(),
+                shares: Arc::default(),
+                leaving: Arc::default(),
+                retry: Retry { min: SOON * 9, max: SOON * 9 },
+                redial: Rc::clone(&worker.state.redial),
+                link: LinkConfig::default(),
+                budget: Rc::new(worker.state.portion.clone()),
+                serials: Arc::default(),
+            };
+            let linked = run(client, Rc::new(Nobody), Rc::new(|_| {}), Rc::new(report));
+            running.spawn_local(linked);
+            all.push(told.recv().await.unwrap());
         }
+        all
     };
     timeout(SOON, to.workers.handles()[0].task(dial)).await.unwrap().unwrap()
 }
 
-/// The owner of a link that never begins.
+/// The owner of a link without streams.
 #[derive(Debug)]
 struct Nobody;
 
 impl Owner for Nobody {
     fn accept(&self, _: &Link, _: Open, _: Box<dyn Inlet>) -> Rc<dyn Outlet> {
-        unreachable!("there is no link")
+        unreachable!("the node opens no streams here")
     }
 
     fn message(&self, _: &Link, _: ControlMessage) {}
 
-    fn changed(&self, _: &Link, state: State) {
-        panic!("{state:?}");
-    }
+    fn changed(&self, _: &Link, _: State) {}
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -154,7 +158,8 @@ async fn only_a_certificate_of_another_node_logs_in_and_only_by_its_own_name() {
             // This node, or another with its name.
             ("a", "node:a", "does not allow this", "it has the name of this node"),
         ] {
-            let said = log_in(&ground, &a, name, certificate).await;
+            let said = log_in(&ground, &a, (name, certificate), 1).await;
+            let said = said[0].as_deref().unwrap();
             assert!(said.contains(told), "{name} {certificate}: {said}");
             refusal(&a, noted).await;
         }
@@ -177,6 +182,20 @@ async fn the_address_of_another_node_is_not_taken_for_this_node() {
         a.stop().await;
         c.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_has_no_more_links_than_it_may_and_leaves_places_to_others() {
+    let ground = Ground::new();
+    let a = ground.start("a", &BOTH[..1], 1).await;
+    let said = log_in(&ground, &a, ("b", "node:b"), 66).await;
+    let (linked, refused) = said.split_at(64);
+    assert!(linked.iter().all(Option::is_none), "{linked:?}");
+    for why in refused {
+        assert!(why.as_ref().unwrap().contains("a limit of links"), "{why:?}");
+    }
+    assert_eq!(log_in(&ground, &a, ("c", "node:c"), 1).await, [None]);
+    a.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -39,9 +39,14 @@ impl Outgoings {
         dialling
     }
 
-    /// Forgets a node that is gone.
-    pub(super) fn forget(&self, node: &NodeId) {
-        lock(&self.0).remove(node);
+    /// Forgets a node that is gone. Its links take no more streams, and end with their last streams:
+    /// a node that only the engine does not hear is still there. Must be called on a worker.
+    pub(super) fn forget(&self, node: &NodeId, shared: &Arc<NodeShared>) {
+        let Some(dialling) = lock(&self.0).remove(node) else { return };
+        dialling.stop();
+        let (shared, session) = (Arc::clone(shared), Arc::clone(&dialling.remote.session));
+        session.refuse_waiting();
+        spawn_local(async move { retire(&shared, session.id).await });
     }
 
     /// Replaces all links. Must be called on the first worker, whose links are always kept.
@@ -184,18 +189,6 @@ impl Dialling {
         let mut state = lock(&self.state);
         state.is_over = true;
         state.keepers.values().chain(&state.former).for_each(LinkKeeper::stop);
-    }
-
-    /// Ends all links and attempts: the node is gone.
-    pub(super) fn end(&self) {
-        let mut state = lock(&self.state);
-        state.is_over = true;
-        let keepers: Vec<_> = state.keepers.drain().map(|(_, keeper)| keeper).collect();
-        let former = std::mem::take(&mut state.former);
-        drop(state);
-        // The drop of a task closes its links.
-        keepers.iter().chain(&former).for_each(LinkKeeper::end);
-        self.remote.session.refuse_waiting();
     }
 }
 

@@ -1,5 +1,5 @@
 //! Follows the table of nodes on the first worker: each living node has a link, and a node that is
-//! gone keeps its links for a minute. A new epoch or a new process of a node changes nothing here;
+//! gone keeps its links for a minute, and longer while they have streams. A new epoch or a new process of a node changes nothing here;
 //! its addresses may.
 
 use std::collections::HashMap;
@@ -87,15 +87,17 @@ impl Followed {
         }
     }
 
-    /// Ends the links to nodes that are gone. Returns when the next node is due.
-    fn forget_gone(&mut self, shared: &NodeShared) -> Option<Instant> {
+    /// Lets the links to nodes that are gone retire. Returns when the next node is due.
+    fn forget_gone(&mut self, shared: &Arc<NodeShared>) -> Option<Instant> {
         let now = Instant::now();
         self.nodes.retain(|node, of| {
             let is_gone = of.gone.is_some_and(|gone| gone + GONE <= now);
             if is_gone {
-                tracing::info!(%node, "node {node} has left the cluster; its links end");
-                of.dialling.end();
-                self.outgoings.forget(node);
+                tracing::info!(
+                    %node,
+                    "node {node} has left the cluster: its links end with their last streams"
+                );
+                self.outgoings.forget(node, shared);
                 shared.mail.close(node);
             }
             !is_gone

@@ -56,12 +56,6 @@ impl LinkKeeper {
     pub(super) fn stop(&self) {
         self.leaving.store(true, Ordering::Relaxed);
     }
-
-    /// Ends the links at once.
-    pub(super) fn end(&self) {
-        self.stop();
-        self.task.abort();
-    }
 }
 
 /// The present link of a keeper.
