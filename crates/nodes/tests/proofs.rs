@@ -3,7 +3,6 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use cluster::names::NodeId;
 use cluster::record::PeerAddress;
 use config::Endpoint;
 use families::nodes::{NodeCertificates, NodeTransports};
@@ -240,19 +239,28 @@ async fn nodes_of_two_authorities_refuse_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_nodes_of_one_name_do_not_link() {
+async fn a_node_without_an_address_and_one_without_a_possible_name_are_told() {
     let ground = Ground::new();
-    let (a, twin) = (ground.start("a", &BOTH, 1).await, ground.start("a", &BOTH, 1).await);
-    // A third node finds the address of the twin under another name.
-    let b = ground.start("b", &BOTH, 1).await;
-    let none: (NodeId, Vec<_>) = (node_id("z"), Vec::new());
-    b.table.set(&[(a.id.clone(), twin.addresses.clone()), none.clone()]);
-    b.is_linked_to(&[&a]).await;
-    let trouble = b.trouble(&none.0).await;
-    assert!(trouble.contains("no address for other nodes"), "{trouble}");
-    for node in [a, twin, b] {
-        node.stop().await;
+    let (a, b) = (ground.start("a", &BOTH, 1).await, ground.start("b", &BOTH, 1).await);
+    let tcp = PeerAddress { url: "tcp://127.0.0.1:1".to_owned(), pin: None };
+    let [none, bad, plain] = ["z", "a b", "y"].map(node_id);
+    a.table.set(&[
+        (b.id.clone(), b.addresses.clone()),
+        (none.clone(), Vec::new()),
+        (bad.clone(), b.addresses.clone()),
+        (plain.clone(), vec![tcp]),
+    ]);
+    for (node, reason) in [
+        (none, "it has published no address for other nodes"),
+        (bad, "it cannot have a certificate: the name of a node is"),
+        (plain, "it publishes tcp://127.0.0.1:1, and nodes reach each other by"),
+    ] {
+        let trouble = a.trouble(&node).await;
+        assert!(trouble.contains(reason), "{trouble}");
     }
+    a.is_linked_to(&[&b]).await;
+    a.stop().await;
+    b.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,13 +1,14 @@
 //! Limits a link of another node to streams and flows that lead to clients of this node, and to
 //! messages of the cluster.
 
+use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use ::link::{End, Link, Owner, State};
 use cluster::names::NodeId;
-use cluster::wire;
+use cluster::wire::{self, BadMessage};
 use node::session::{Session, Worker};
 use proto::control::ControlMessage;
 use proto::greeting::Features;
@@ -25,6 +26,8 @@ pub(super) struct IncomingOwner {
     node: NodeId,
     id: LinkId,
     session: Arc<Session>,
+    /// A message of the link could not be read. The next ones are most likely of the same version.
+    has_complained: Cell<bool>,
 }
 
 impl fmt::Debug for IncomingOwner {
@@ -42,7 +45,17 @@ impl IncomingOwner {
     ) -> Rc<Self> {
         let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
         let (node, session) = (node.clone(), Arc::clone(session));
-        Rc::new(Self { worker, shared, node, id, session })
+        Rc::new(Self { worker, shared, node, id, session, has_complained: Cell::new(false) })
+    }
+
+    /// Logs that a message cannot be read: once for a link where somebody should look.
+    fn complain(&self, link: &Link, error: &BadMessage) {
+        let (node, link) = (&self.node, link.serial());
+        if self.has_complained.replace(true) {
+            tracing::debug!(%node, link, "a message of node {node} is dropped: {error}");
+        } else {
+            tracing::warn!(%node, link, "messages of node {node} are dropped: {error}");
+        }
     }
 }
 
@@ -91,13 +104,7 @@ impl Owner for IncomingOwner {
         match message {
             ControlMessage::Node(bytes) => match wire::decode(&bytes) {
                 Ok(message) => self.shared.table.message(self.node.clone(), message),
-                Err(error) => {
-                    let (node, serial) = (&self.node, link.serial());
-                    tracing::debug!(
-                        %node, link = serial,
-                        "a message of node {node} is dropped: {error}"
-                    );
-                }
+                Err(error) => self.complain(link, &error),
             },
             // A node has no services and no invitations here, and the link handles the others
             // itself.
