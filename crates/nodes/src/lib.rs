@@ -16,7 +16,7 @@
 //! ([decision 0106](../decisions/0106-each-node-dials-each-node.md)).
 //!
 //! A node proves who it is by a certificate of the authority of the cluster with the name
-//! `node:<its name>`, at both ends ([`names`]).
+//! `node:<its name>`, at both ends (`names`).
 //!
 //! | question | module |
 //! |---|---|

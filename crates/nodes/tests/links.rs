@@ -27,6 +27,46 @@ async fn a_link_whose_carrier_is_cut_goes_on_and_the_cluster_hears_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_in_both_directions_outlive_cuts_without_a_lost_byte() {
+    for listen in [&BOTH[..1], &BOTH[1..]] {
+        let ground = Ground::new();
+        let (a, b) = (ground.start("a", listen, 1).await, ground.start("b", listen, 1).await);
+        introduce(&[&a, &b]);
+        a.is_linked_to(&[&b]).await;
+        b.is_linked_to(&[&a]).await;
+        let stream = async |n: u8| {
+            let bytes: Vec<u8> = (0..2 << 20).map(|at: u32| at.to_le_bytes()[1] ^ n).collect();
+            let (from, to) = if n.is_multiple_of(2) { (&a, &b) } else { (&b, &a) };
+            assert_eq!(converse(from, 0, to, bytes.clone()).await.unwrap(), bytes);
+        };
+        let streams = async {
+            let (one, two, three) = tokio::join!(
+                async { tokio::join!(stream(0), stream(1), stream(2), stream(3)) },
+                async { tokio::join!(stream(4), stream(5), stream(6), stream(7)) },
+                async { tokio::join!(stream(8), stream(9), stream(10), stream(11)) },
+            );
+            (one, two, three)
+        };
+        let mut cuts = 0;
+        let cutting = async {
+            loop {
+                cuts += a.cut(&b).await + b.cut(&a).await;
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            _ = streams => {}
+            () = cutting => unreachable!("it has no end"),
+        }
+        println!("{listen:?}: {cuts} cuts");
+        assert!(cuts > 0);
+        assert_eq!((a.table.changes(&b.id), b.table.changes(&a.id)), (1, 1));
+        a.stop().await;
+        b.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_vanishes_is_unlinked_within_seconds_and_linked_when_it_is_back() {
     for listen in [&BOTH[..1], &BOTH[1..]] {
         let ground = Ground::new();

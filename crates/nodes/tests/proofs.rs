@@ -68,8 +68,8 @@ async fn an_address_that_nobody_can_dial_is_refused_unless_another_is_advertised
     assert!(error.contains("by quic:// and tls:// alone"), "{error}");
 }
 
-/// Dials a node as `name` with the certificate of `certificate`, from each of so many programs, until
-/// each has heard something: that it has a link (`None`), or why not.
+/// Dials a node as `name` with the certificate of `certificate`, from each of so many programs,
+/// until each has heard something: that it has a link (`None`), or why not.
 async fn log_in(
     ground: &Ground,
     to: &TestNode,

@@ -39,8 +39,9 @@ impl Outgoings {
         dialling
     }
 
-    /// Forgets a node that is gone. Its links take no more streams, and end with their last streams:
-    /// a node that only the engine does not hear is still there. Must be called on a worker.
+    /// Forgets a node that is gone. Its links take no more streams, and end with their last
+    /// streams: a node that only the engine does not hear is still there. Must be called on a
+    /// worker.
     pub(super) fn forget(&self, node: &NodeId, shared: &Arc<NodeShared>) {
         let Some(dialling) = lock(&self.0).remove(node) else { return };
         dialling.stop();

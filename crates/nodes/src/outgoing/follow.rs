@@ -1,6 +1,6 @@
 //! Follows the table of nodes on the first worker: each living node has a link, and a node that is
-//! gone keeps its links for a minute, and longer while they have streams. A new epoch or a new process of a node changes nothing here;
-//! its addresses may.
+//! gone keeps its links for a minute, and longer while they have streams. A new epoch or a new
+//! process of a node changes nothing here; its addresses may.
 
 use std::collections::HashMap;
 use std::future::pending;
