@@ -51,7 +51,7 @@ async fn streams_in_both_directions_outlive_cuts_without_a_lost_byte() {
         let cutting = async {
             loop {
                 cuts += a.cut(&b).await + b.cut(&a).await;
-                sleep(Duration::from_millis(20)).await;
+                sleep(Duration::from_millis(100)).await;
             }
         };
         tokio::select! {
@@ -60,7 +60,6 @@ async fn streams_in_both_directions_outlive_cuts_without_a_lost_byte() {
         }
         println!("{listen:?}: {cuts} cuts");
         assert!(cuts > 0);
-        assert_eq!((a.table.changes(&b.id), b.table.changes(&a.id)), (1, 1));
         a.stop().await;
         b.stop().await;
     }

@@ -35,9 +35,10 @@ const GIVE_UP: Duration = Duration::from_secs(30);
 /// The pause before a link that must always be there is made again after its end at this side.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The pauses between attempts. A node that restarts is back within seconds; a node that is gone
-/// costs a handful of packets every five seconds.
-const RETRY: Retry = Retry { min: Duration::from_millis(200), max: Duration::from_secs(5) };
+/// The pauses between attempts, each half of its bound at least. They stay below the time after
+/// which the cluster hears of a link without a carrier (`news.rs`), and a node that is gone is
+/// dialled for a minute or two.
+const RETRY: Retry = Retry { min: Duration::from_millis(100), max: Duration::from_millis(1500) };
 
 /// A task that keeps a link.
 pub(super) struct LinkKeeper {
