@@ -94,14 +94,15 @@ pub use load::{
 };
 pub use model::{
     AcceptProxy, AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Balancer, Change, Changed, Check,
-    Choose, ClientConfig, ClientGrant, Common, Congestion, DatagramCheck, Demand, DialOptions,
-    Exit, Field, Files, FlowLimits, FormerLimits, Forward, FoundServer, FoundServers, Http,
-    HttpAuth, Kcp, KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel,
-    Mux, Otlp, P2p, P2pWebrtc, Pages, Path, PathDefaults, PathSpread, PeerPath, PeerTls, Policy,
-    Private, Proof, ProxyConfig, ProxyProtocol, Public, Quic, RequestFormat, RequestLog, Rights,
-    STUN_PORT, ServerConfig, ServerPaths, ServerTls, ServerWebrtc, ServersFrom, Service, Spread,
-    SrvName, StunAddress, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit,
-    VisitRight, VisitRights, Visitor, VisitorLists, WebOrigin, Weighted,
+    Choose, ClientConfig, ClientGrant, Cluster, ClusterDirectory, ClusterPeers, Common, Congestion,
+    DatagramCheck, Demand, DialOptions, EtcdUser, Exit, Field, Files, FlowLimits, FormerLimits,
+    Forward, FoundServer, FoundServers, Http, HttpAuth, Kcp, KcpCongestion, KcpFec, KcpPreset,
+    KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, NodeTls, Otlp, P2p, P2pWebrtc, Pages, Path,
+    PathDefaults, PathSpread, PeerPath, PeerTls, Policy, Private, Proof, ProxyConfig,
+    ProxyProtocol, Public, Quic, RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig,
+    ServerPaths, ServerTls, ServerWebrtc, ServersFrom, Service, Spread, SrvName, StunAddress,
+    TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit, VisitRight, VisitRights,
+    Visitor, VisitorLists, WebOrigin, Weighted,
 };
 pub use moment::Moment;
 pub use names::{NameKind, is_own_name, own_label};

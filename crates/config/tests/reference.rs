@@ -16,6 +16,10 @@ const CLIENT: &str = "servers: tls://a\nname: a\ntoken_file: t\n\
 const PROXY: &str =
     "proxies: [{ listen: 'tcp://127.0.0.1:5201', target: 'tcp://b:1', health: {} }]\n";
 
+/// The required keys of a node of a cluster.
+const NODE: &str =
+    "peers: { listen: 'tcp://127.0.0.1:7100' }, directory: { etcd: 'http://[::1]:1' }";
+
 struct Row {
     kind: &'static str,
     default: &'static str,
@@ -168,6 +172,13 @@ fn defaults() -> BTreeMap<String, String> {
     let auth = auth.config.auth.expect("somebody");
     put("server: auth.http.timeout".into(), auth.timeout.to_string());
     put("server: auth.http.cache".into(), auth.cache.to_string());
+    let text = format!("{SERVER}cluster: {{ name: c, {NODE} }}\n");
+    let text = Some(Text { name: "minimal.yaml", text: &text });
+    let cluster = load_server(text, &ServerFlags::default(), &sources).expect("minimal");
+    let cluster = cluster.config.cluster.expect("a node");
+    put("server: cluster.ports_max".into(), cluster.ports_max.to_string());
+    let [etcd] = &cluster.directory.members[..] else { panic!("one member") };
+    put("server: cluster.directory.tls.min_version".into(), etcd.min_version.to_string());
     put("server: public_bind".into(), format!("[{}]", server.public_bind));
     put("client: p2p.webrtc.peers".into(), client.p2p.webrtc.peers.to_string());
     put("client: p2p.webrtc.idle".into(), client.p2p.webrtc.idle.to_string());
@@ -217,6 +228,7 @@ const OTHER_SERVER: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nlisten:
     public_url: tls://a.b\n\
     trusted_proxies: 10.0.0.1\naccept_proxy: { tcp: 10000 }\nlimits: { streams: 1 }\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\
     auth: { http: { url: 'http://[::1]:1' } }\n\
+    cluster: { name: c, node: n, zone: z, peers: { listen: 'tcp://127.0.0.1:7100' }, directory: { etcd: 'http://[::1]:1' } }\n\
     http: { listen: '[::]:80', domain: a.b, route_header: X, redirect: false, pages: { not_found: p }, remember: 1d, idle: 9s, browser: true, accept_proxy: true }\n\
     tls_routes: { listen: '[::]:443', certificates: [{ cert: c, key: k }], min_version: '1.3', \
                   acme: { accept_terms: true }, accept_proxy: true }\n";

@@ -7,7 +7,10 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use config::{AccessLog, ClientConfig, Common, KeyPair, LogFile, Pages, ProxyConfig, ServerConfig};
+use config::{
+    AccessLog, ClientConfig, Cluster, Common, KeyPair, LogFile, NodeTls, Pages, ProxyConfig,
+    ServerConfig,
+};
 use families::Unfit;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
@@ -37,6 +40,9 @@ pub(crate) fn server(config: &ServerConfig) -> Vec<Fault> {
     }
     if let Some(auth) = &config.auth {
         way(&auth.path, &["auth.http.".to_owned()], &["auth.http.tls".to_owned()], &mut faults);
+    }
+    if let Some(cluster) = &config.cluster {
+        node(cluster, &mut faults);
     }
     let Pages { not_found, unavailable } = &config.http.pages;
     for (key, page) in [("not_found", not_found), ("unavailable", unavailable)] {
@@ -129,6 +135,21 @@ fn of_another(identity: &Identity, client: &str) -> Option<String> {
              client refuses it (hint: tunnel generate certs --client {client})"
         )
     })
+}
+
+/// The faults of a node of a cluster.
+fn node(cluster: &Cluster, faults: &mut Vec<Fault>) {
+    let section = ["cluster.peers".to_owned()];
+    if let Some(NodeTls { ca, identity }) = &cluster.peers.tls {
+        authorities(Trust::Authority(ca.clone()), &section, "ca", faults);
+        key_pair(identity, &section, faults);
+    }
+    for (n, path) in cluster.directory.members.iter().enumerate() {
+        // One member may be written without a list.
+        let places = ["cluster.directory.etcd", &format!("cluster.directory.etcd[{n}]")];
+        let places = places.map(|place| format!("{place}."));
+        way(path, &places, &["cluster.directory.tls".to_owned()], faults);
+    }
 }
 
 /// Examines one path. `places` are the prefixes under which the keys of the path may be, and

@@ -6,7 +6,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use config::{AccessLog, ClientConfig, Common, KeyPair, Pages, ProxyConfig, ServerConfig, Trust};
+use config::{
+    AccessLog, ClientConfig, Common, KeyPair, NodeTls, Pages, ProxyConfig, ServerConfig, Trust,
+};
 
 /// The largest size of a file with a token or with users that is read, in bytes. A token is one
 /// line, and 256 users have 30 KiB.
@@ -70,7 +72,12 @@ pub(crate) fn is_exposed(path: &Path, credentials: Option<&Path>) -> bool {
 /// The private keys that a server's configuration names.
 pub(crate) fn server_keys(config: &ServerConfig) -> Vec<&Path> {
     let hook = config.auth.iter().filter_map(|auth| auth.path.identity.as_ref());
+    let node = config.cluster.iter().flat_map(|cluster| {
+        let etcd = cluster.directory.members.iter().filter_map(|path| path.identity.as_ref());
+        cluster.peers.tls.iter().map(|tls| &tls.identity).chain(etcd)
+    });
     let pairs = config.tls.identity.iter().chain(hook).chain(&config.tls_routes.certificates);
+    let pairs = pairs.chain(node);
     pairs.map(|pair| pair.key.as_path()).collect()
 }
 
@@ -98,6 +105,13 @@ pub(crate) fn anchor_server(config: &mut ServerConfig, folder: &Path) {
         anchor(ca, folder);
     }
     config.auth.iter_mut().for_each(|auth| anchor_way(&mut auth.path, folder));
+    if let Some(cluster) = &mut config.cluster {
+        if let Some(NodeTls { ca, identity }) = &mut cluster.peers.tls {
+            anchor(ca, folder);
+            anchor_pair(identity, folder);
+        }
+        cluster.directory.members.iter_mut().for_each(|path| anchor_way(path, folder));
+    }
     config.tls_routes.certificates.iter_mut().for_each(|pair| anchor_pair(pair, folder));
     for account in &mut config.tls_routes.acme {
         let program = account.dns.as_mut().map(|dns| &mut dns.exec);

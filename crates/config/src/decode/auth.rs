@@ -47,8 +47,20 @@ fn url(text: &str) -> Result<Endpoint, BadValue> {
 
 /// Parses the URL of a service that this program asks over HTTP: `https://` for any host, `http://`
 /// only on loopback, because an attacker on the path could give the answer. `to` names the service.
-/// The endpoint has the scheme of a WebSocket, because that transport carries HTTP as well.
 pub(super) fn http_url(text: &str, hint: &str, to: &str) -> Result<Endpoint, BadValue> {
+    let secret = "give it as a field: headers: { Authorization: \"…\" }";
+    let endpoint = service_url(text, hint, secret)?;
+    if !endpoint.scheme.tls && !endpoint.host.is_loopback() {
+        return Err(BadValue::new(format!("no TLS on the way to {to}"))
+            .hint("use https://, or http:// on loopback"));
+    }
+    Ok(endpoint)
+}
+
+/// Parses the URL of a service that this program asks over HTTP. `secret` is the hint for a URL
+/// with a password. The endpoint has the scheme of a WebSocket, because that transport carries HTTP
+/// as well.
+pub(super) fn service_url(text: &str, hint: &str, secret: &str) -> Result<Endpoint, BadValue> {
     let scheme = text.split_once("://").and_then(|(scheme, rest)| match scheme {
         "https" => Some(("wss", rest)),
         "http" => Some(("ws", rest)),
@@ -58,15 +70,11 @@ pub(super) fn http_url(text: &str, hint: &str, to: &str) -> Result<Endpoint, Bad
         scheme.ok_or_else(|| BadValue::new("not a URL of http:// or https://").hint(hint))?;
     if rest.split('/').next().is_some_and(|place| place.contains('@')) {
         let bad = BadValue::new("a password in a URL gets into logs");
-        return Err(bad.hint("give it as a field: headers: { Authorization: \"…\" }"));
+        return Err(bad.hint(secret));
     }
     let endpoint: Endpoint = format!("{scheme}://{rest}").parse()?;
     if endpoint.port == 0 {
         return Err(BadValue::new("port 0 cannot be dialled"));
-    }
-    if !endpoint.scheme.tls && !endpoint.host.is_loopback() {
-        return Err(BadValue::new(format!("no TLS on the way to {to}"))
-            .hint("use https://, or http:// on loopback"));
     }
     Ok(endpoint)
 }

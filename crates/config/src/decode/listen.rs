@@ -133,7 +133,7 @@ fn no_client_ca(text: &str) -> Result<(), BadValue> {
 }
 
 /// Checks the address of a listener by itself and against the previous listeners.
-fn address(s: &Section<'_>, item: &Item, endpoint: &Endpoint, seen: &mut Addresses) {
+pub(super) fn address(s: &Section<'_>, item: &Item, endpoint: &Endpoint, seen: &mut Addresses) {
     let (is_udp, port) = (endpoint.scheme.over == Over::Udp, endpoint.port);
     let taken = if is_udp { &mut seen.udp } else { &mut seen.tcp };
     let clash = match &endpoint.host {

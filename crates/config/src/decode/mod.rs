@@ -4,6 +4,7 @@ mod auth;
 pub(crate) mod balancer;
 mod broadcast;
 pub(crate) mod client;
+mod cluster;
 mod doors;
 mod exit;
 mod files;

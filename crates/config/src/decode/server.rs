@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::{auth, doors, listen, visit};
+use super::{auth, cluster, doors, listen, visit};
 use crate::endpoint::{NO_ZONE, no_zone, port};
 use crate::key_table::{KeyMap, KeyPlace, KeyTable};
 use crate::model::limits::limits;
@@ -56,6 +56,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let client = |item| client(cx, item, (public_bind, CLIENT_PORTS), by_certificate, &mut names);
     let clients: Vec<_> = s.list("clients").into_iter().filter_map(client).collect();
     let auth = auth::auth(&s);
+    let cluster = cluster::cluster(&s);
     let any_client = any_client(&s, public_bind, &listen);
     let known = clients.iter().map(|client| &client.rights).chain(&any_client);
     let has_names = |rights: &Rights| !rights.http.0.is_empty() || !rights.tls.0.is_empty();
@@ -78,6 +79,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         webrtc,
         trusted_proxies,
         accept_proxy,
+        cluster,
         visitors: entry::visitors(&s, usize::MAX),
         limits,
         http,

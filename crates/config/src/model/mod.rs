@@ -7,7 +7,8 @@
 //!   addresses, `spread` over several targets, and `check` of their health.
 //!   `dial_options`: what their dials are like.
 //! * `private`, `visits`, `p2p`: private services of clients, and ways between clients.
-//! * `doors`: the public addresses that all clients of a server share.
+//! * `doors`: the public addresses that all clients of a server share. `cluster`: a server that is
+//!   one of several nodes.
 //! * `credentials`: tokens, certificates, fields of HTTP. `change`: which keys a reload changes.
 
 pub(crate) mod acme;
@@ -16,6 +17,7 @@ pub(crate) mod balancer;
 pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod client;
+pub(crate) mod cluster;
 pub(crate) mod common;
 pub(crate) mod credentials;
 pub(crate) mod dial_options;
@@ -46,6 +48,7 @@ pub use change::{Change, Changed};
 pub use check::{Check, DatagramCheck};
 pub use client::ClientConfig;
 pub(crate) use client::KeptLists;
+pub use cluster::{Cluster, ClusterDirectory, ClusterPeers, EtcdUser, NodeTls};
 pub use common::{Common, FormerLimits, Otlp};
 pub use credentials::{Field, KeyPair, Token};
 pub use dial_options::DialOptions;

@@ -9,6 +9,7 @@ use proto::{Dscp, Limits, Visitors};
 
 use crate::key_table::KeyTable;
 use crate::model::change::{Change, Changed};
+use crate::model::cluster::Cluster;
 use crate::model::common::Common;
 use crate::model::credentials::{KeyPair, Token};
 use crate::model::doors::{Http, Mux, TlsRoutes};
@@ -88,6 +89,9 @@ pub struct ServerConfig {
     pub accept_proxy: AcceptProxy,
     /// The visitors that may use services at all, besides the lists of each service.
     pub visitors: VisitorLists,
+    /// The cluster of which this server is a node.
+    #[key(map, absent = "this server is alone", restart, rank = 6)]
+    pub cluster: Option<Cluster>,
     /// Limits of the streams of all clients together.
     #[key(map, keys = Limited, of = "of all clients together", live, rank = 6)]
     pub limits: Limits,
@@ -381,6 +385,7 @@ impl ServerConfig {
         if self.clients.is_empty() && self.any_client.is_none() && self.auth.is_none() {
             lines.push("no client but those that came in by `tunnel enroll`".into());
         }
+        lines.extend(self.cluster.iter().flat_map(Cluster::summary));
         for client in &self.clients {
             lines.push(format!("client {}: {}", client.name, client.rights));
         }

@@ -164,7 +164,11 @@ impl Walk<'_> {
                 let files = self.token(here.trim_end_matches("_file"), value)?;
                 self.push(here, Action::Replace(files));
             }
-            (Some(Holds::KeyFile), _) if at.ends_with("/tls") || at.starts_with("/tls_routes") => {
+            (Some(Holds::KeyFile), _)
+                if at.ends_with("/tls")
+                    || at.ends_with("/peers")
+                    || at.starts_with("/tls_routes") =>
+            {
                 let Value::Text(path) = value else { return Ok(()) };
                 if path.contains("${") {
                     return Err(self.at(&here, "the path has a variable (hint: write the path)"));
