@@ -359,8 +359,8 @@ async fn healthz(State(api): ApiState) -> Response {
     if api.daemon.alive(PATIENCE).await { "alive\n".into_response() } else { no_answer() }
 }
 
-/// Answers 200 if the daemon can serve visitors: it runs, and a client has at least one session
-/// with a server that is up.
+/// Answers 200 if the daemon can serve visitors: it runs, a client has at least one session with a
+/// server that is up, and a node of a cluster hears the engine or other nodes.
 async fn readyz(State(api): ApiState) -> Response {
     let Some(status) = asked(api.daemon.as_ref()).await else { return no_answer() };
     let unready = |why: &str| problem(StatusCode::SERVICE_UNAVAILABLE, why);
@@ -373,6 +373,9 @@ async fn readyz(State(api): ApiState) -> Response {
     let mut sessions = status.sessions.iter().filter(|session| !session.private);
     if status.role == Role::Client && !sessions.any(|session| session.state == SessionState::Up) {
         return unready("no link to the server");
+    }
+    if status.cluster.is_some_and(|cluster| !cluster.ready) {
+        return unready("this node of the cluster cannot find the clients of other nodes");
     }
     "ready\n".into_response()
 }

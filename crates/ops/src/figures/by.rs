@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use super::value::{Label, Readable, Sample, Value};
 use crate::Role;
 use crate::status::{
-    Carrier, Certificate, Link, PathBytes, PathState, Requests, Sent, Service, ServiceState,
-    ServiceTarget, Session, Status, Tcp,
+    Carrier, Certificate, Cluster, Link, PathBytes, PathState, Requests, Sent, Service,
+    ServiceState, ServiceTarget, Session, Status, Tcp,
 };
 
 /// The largest number of services with their own series; clients may register any number of
@@ -157,6 +157,10 @@ pub(super) static PROGRAM: By<Status, 2> = By {
 /// The resident memory of the process in bytes.
 pub(super) static RESIDENT: By<u64, 0> =
     By { labels: [], each: |view, tell| view.resident.iter().for_each(|bytes| tell([], bytes)) };
+
+/// The cluster of a server, if it is a node of one.
+pub(super) static CLUSTER: By<Cluster, 0> =
+    By { labels: [], each: |view, tell| view.status.cluster.iter().for_each(|of| tell([], of)) };
 
 /// The size of the buffers of UDP sockets in bytes.
 pub(super) static UDP_BUFFERS: By<u64, 1> = By {

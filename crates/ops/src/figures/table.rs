@@ -2,8 +2,8 @@
 //! what is read of its subject, whose labels are those of the series.
 
 use super::by::{
-    CARRIERS, CERTIFICATES, CERTIFICATES_OMITTED, CIPHERS, DATAGRAMS, DROPPED, FLOWS, LOG_INS,
-    MOVES, PEER_BYTES, PEER_LINKS, PEERS, PRIVATE_STREAMS, PROCESS, PROGRAM, REFUSALS,
+    CARRIERS, CERTIFICATES, CERTIFICATES_OMITTED, CIPHERS, CLUSTER, DATAGRAMS, DROPPED, FLOWS,
+    LOG_INS, MOVES, PEER_BYTES, PEER_LINKS, PEERS, PRIVATE_STREAMS, PROCESS, PROGRAM, REFUSALS,
     REFUSED_ADDRESSES, REQUEST_TIMES, REQUESTS, RESIDENT, ROUND_TRIPS, SERVERS, SERVICES,
     SERVICES_OMITTED, SOURCES, STUN, TARGETS, TCP, TRAFFIC, TRIALS, UDP_BUFFERS, View,
 };
@@ -167,6 +167,16 @@ pub static FIGURES: &[Figure] = figures! {
             |tcp| tcp.queue_bytes;
         Gauge tunnel_carrier_lost_segments
             "TCP segments on their way that seem to be lost." |tcp| tcp.lost_segments;
+    }
+    CLUSTER, IfKnown => {
+        Gauge tunnel_cluster_member
+            "1 while this node of a cluster is certainly a member." |of| of.member;
+        Gauge tunnel_cluster_ready
+            "1 while clients and visitors should be sent to this node." |of| of.ready;
+        Gauge tunnel_cluster_nodes "Living nodes of the cluster, this node included."
+            |of| of.nodes.len() as u64;
+        Gauge tunnel_cluster_engine_silence_seconds "Time since the engine has answered."
+            |of| of.engine_heard_seconds;
     }
     SERVERS, Only(Client) => {
         Gauge tunnel_server_in_charge

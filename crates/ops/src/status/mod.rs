@@ -2,6 +2,7 @@
 //! fields are added, and none is removed.
 
 mod carrier;
+mod cluster;
 mod measured;
 mod number;
 mod printed;
@@ -23,6 +24,7 @@ use crate::Role;
 use crate::hold::Held;
 
 pub use carrier::{Carrier, Kcp, Quic, Sent, Tcp};
+pub use cluster::{Cluster, ClusterNode};
 pub use measured::{Network, PathFigures};
 pub use number::{NoStreamNumber, StreamKind, StreamNumber};
 pub(crate) use render::tables;
@@ -93,6 +95,9 @@ pub struct Status {
     /// The clients on hold, in the order of their names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<ClientHeld>,
+    /// The cluster of which a server is a node; absent on a server that is alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Cluster>,
     /// The URLs of the paths by which a client reaches its server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,

@@ -1,5 +1,7 @@
 //! The status as readable text.
 
+mod away;
+mod cluster;
 mod daemons;
 mod measured;
 mod services;
@@ -8,9 +10,11 @@ mod streams;
 use std::collections::{BTreeSet, HashMap};
 
 use super::{
-    Carrier, Certificate, ClientHeld, FormerProcess, Link, NameAway, PathState, PeerPath, Service,
-    Session, Status, SupervisedState,
+    Carrier, Certificate, ClientHeld, FormerProcess, Link, PathState, PeerPath, Service, Session,
+    Status, SupervisedState,
 };
+use away::away_table;
+use cluster::cluster_table;
 use daemons::daemons_table;
 use services::{defaults_table, forwards_table, proxies_table, services_table};
 pub use streams::{render_left, render_streams};
@@ -100,6 +104,9 @@ pub fn render_why(status: &Status, screen: Screen) -> Drawn {
 fn all(sheet: &mut Sheet, status: &Status, rates: Option<&Rates>) {
     head(sheet, status);
     daemons_table(sheet, &status.daemons);
+    if let Some(cluster) = &status.cluster {
+        cluster_table(sheet, cluster);
+    }
     defaults_table(sheet, &status.default_targets);
     proxies_table(sheet, &status.proxies, rates);
     certificates_table(sheet, &status.certificates);
@@ -153,6 +160,7 @@ fn head(sheet: &mut Sheet, status: &Status) {
         names_away: _,
         names_away_total: _,
         holds: _,
+        cluster: _,
         servers: _,
         network: _,
         tasks: _,
@@ -277,36 +285,6 @@ fn certificates_table(sheet: &mut Sheet, certificates: &[Certificate]) {
             let next = retry_seconds
                 .map_or_else(String::new, |left| format!(" (next attempt in {})", duration(left)));
             sheet.line(format_args!("{host} {what}: {error}{next}"));
-        }
-    });
-}
-
-/// The largest number of names of disconnected clients in the text.
-const AWAY_SHOWN: usize = 20;
-
-/// The names of disconnected clients.
-fn away_table(sheet: &mut Sheet, names: &[NameAway], total: u64) {
-    if names.is_empty() {
-        return;
-    }
-    let mut table = Table::new(vec![
-        Column::new("name").address(),
-        Column::new("client").text().worth(50),
-        Column::new("away for"),
-    ]);
-    let mut names: Vec<_> = names.iter().collect();
-    names.sort_by(|a, b| natural(&a.address, &b.address));
-    names.truncate(AWAY_SHOWN);
-    let shown = u64::try_from(names.len()).unwrap_or(u64::MAX);
-    for NameAway { address, client, seconds } in names {
-        table.row([address.clone(), client.clone(), duration(*seconds)]);
-    }
-    sheet.gap();
-    sheet.indented(|sheet| {
-        sheet.table(&table);
-        match total.saturating_sub(shown) {
-            0 => {}
-            more => sheet.line(format_args!("and {more} more")),
         }
     });
 }
@@ -459,7 +437,8 @@ fn millis(micros: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        LinkState, Quic, Sent, ServiceState, StreamKind, Streams, Tcp, Told, sample, sample_kcp,
+        LinkState, NameAway, Quic, Sent, ServiceState, StreamKind, Streams, Tcp, Told, sample,
+        sample_kcp,
     };
     use super::*;
     use crate::hold::Held;
