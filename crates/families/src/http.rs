@@ -64,15 +64,17 @@ pub async fn ask(
     tokio::select! { answer = exchange => answer, never = moving => never }
 }
 
-/// Adapts a lane to hyper's I/O traits.
-struct OverLane {
+/// A lane with hyper's I/O traits.
+#[derive(Debug)]
+pub struct OverLane {
     lane: Box<dyn Lane>,
     read: BytesMut,
     unwritten: VecDeque<Bytes>,
 }
 
 impl OverLane {
-    fn new(lane: Box<dyn Lane>) -> Self {
+    /// Reads and writes the bytes of this lane.
+    pub fn new(lane: Box<dyn Lane>) -> Self {
         Self { lane, read: BytesMut::new(), unwritten: VecDeque::new() }
     }
 
