@@ -13,6 +13,7 @@
 //!   brake.rs       delays failed log-ins and logs each kind once
 //!   registry/      sessions and links, entrances of services
 //!   directory/     which client has which port or name
+//!   cluster/       the server as a node of a cluster
 //!   private/       private services, and the joining of streams of two clients
 //!   stun.rs        the ports at which the server answers STUN
 //!   invitations.rs one-time codes of visitors of private services
@@ -27,6 +28,7 @@ mod accept;
 mod auth;
 mod brake;
 mod clients;
+mod cluster;
 mod directory;
 mod enrolments;
 mod hook;
@@ -83,7 +85,8 @@ use probes::PingRotation;
 use survey::Survey;
 use targets::trial;
 
-use directory::Local;
+use cluster::{NodeMail, ServerNode, Shared};
+use directory::{Directory, Local};
 use doors::remembered::{self, NameAway};
 use doors::{Doors, certificates};
 pub use enrolments::Enrolled;
@@ -106,7 +109,10 @@ pub struct Server {
     doors: Arc<Doors>,
     /// The state directory.
     state: Option<PathBuf>,
-    /// Orders certificates, and keeps the known names, until it is dropped.
+    /// The node of a cluster; `None`: the server is alone.
+    node: Option<Arc<ServerNode>>,
+    /// Orders certificates, keeps the known names, and runs the node of a cluster, until it is
+    /// dropped.
     _orders: JoinSet<()>,
     started: Instant,
     /// The configuration in force, without the clients.
@@ -195,8 +201,21 @@ impl Server {
         let budget = ProcessBudget::new(budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
-        let directory = Arc::new(Local::new(state));
-        let registry = Registry::new(shared, Arc::clone(workers.handles()), directory);
+        let new_node = match &config.cluster {
+            Some(cluster) => {
+                let mail = NodeMail::default();
+                Some(ServerNode::of_config(cluster, workers.handles(), mail, state)?)
+            }
+            None => None,
+        };
+        let node = new_node.as_ref().map(|new| Arc::clone(&new.node));
+        let directory: Arc<dyn Directory> = match &node {
+            Some(node) => Arc::<Shared>::clone(node.directory()),
+            None => Arc::new(Local::new(state)),
+        };
+        let presence = node.as_ref().map(|node| Arc::clone(node.presence()));
+        let handles = Arc::clone(workers.handles());
+        let registry = Registry::new(shared, handles, directory, presence);
         let (mut listen, mut visitors) = (Vec::new(), Vec::new());
         let (mut http, mut tls) = (None, None);
         let of_doors = groups.iter().filter_map(|port| match port {
@@ -240,6 +259,9 @@ impl Server {
             hook::keep_asking(Arc::clone(&registry), worker).await?;
         }
         taken_over::adopt_visitors(workers.handles()).await?;
+        if let Some(new_node) = new_node {
+            new_node.run(&registry, &mut orders);
+        }
         let config = ArcSwap::from_pointee(without_clients(config));
         let (started, source) = (Instant::now(), None);
         let (ledger, turn) = (Ledger::default(), PingRotation::default());
@@ -253,6 +275,7 @@ impl Server {
             waiting,
             doors,
             state,
+            node,
             _orders: orders,
             started,
             config,
@@ -402,6 +425,7 @@ impl Daemon for Server {
                 names_away: names_away.iter().take(AWAY_MAX).map(shown).collect(),
                 names_away_total: u64::try_from(names_away.len()).unwrap_or(u64::MAX),
                 holds: self.holds(),
+                cluster: self.node.as_ref().map(|node| node.status()),
                 logins: self.registry.brake().outcomes(),
                 tasks: survey::tasks(self.workers.handles()).await,
                 peers: Peers {
@@ -579,6 +603,10 @@ impl Serving for Server {
         Box::pin(async {
             doors::close(self.workers.handles()).await;
             self.registry.leave();
+            // The next process joins under the name of this node once this process has left.
+            if let Some(node) = &self.node {
+                node.leave().await;
+            }
             loop {
                 survey::retire_links(self.workers.handles()).await;
                 self.registry.close_left().await;
@@ -595,7 +623,13 @@ impl Serving for Server {
     fn close(&self) -> SendFuture<'_, ()> {
         Box::pin(async {
             self.save_names().await;
-            survey::say_goodbye(self.workers.handles()).await;
+            let leave = async {
+                if let Some(node) = &self.node {
+                    node.leave().await;
+                }
+            };
+            // The engine is reached through the workers.
+            tokio::join!(survey::say_goodbye(self.workers.handles()), leave);
             self.workers.stop().await;
         })
     }

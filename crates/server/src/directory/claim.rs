@@ -17,7 +17,11 @@ pub(crate) struct Claim {
 struct Holding {
     owner: Owner,
     generation: Generation,
+    about: Arc<str>,
 }
+
+/// A resource that is wanted, and what other servers need to know of its services.
+pub(crate) type Wanted = (Key, Arc<str>);
 
 /// Why an owner does not get a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,56 +40,60 @@ impl Claim {
     /// answer.
     pub(crate) async fn new(
         directory: &Arc<dyn Directory>,
-        key: Key,
+        wanted: Wanted,
         owner: &Owner,
     ) -> Result<Self, NotGiven> {
-        let claimed = Self::all(directory, vec![key], owner).await.pop();
+        let claimed = Self::all(directory, vec![wanted], owner).await.pop();
         claimed.unwrap_or(Err(NotGiven::Away))
     }
 
-    /// Claims resources for an owner, in one batch. There is a result for each key, in the same
-    /// order.
+    /// Claims resources for an owner, in one batch. There is a result for each resource, in the
+    /// same order.
     pub(crate) async fn all(
         directory: &Arc<dyn Directory>,
-        keys: Vec<Key>,
+        wanted: Vec<Wanted>,
         owner: &Owner,
     ) -> Vec<Result<Self, NotGiven>> {
-        if keys.is_empty() {
+        if wanted.is_empty() {
             return Vec::new();
         }
-        let request =
-            |key: &Key| ClaimRequest { key: key.clone(), owner: owner.clone(), expected: None };
-        let answers = directory.claim(keys.iter().map(request).collect()).await;
-        let claim = |(key, answer)| match answer {
+        let request = |(key, about): &Wanted| {
+            let (key, about) = (key.clone(), Arc::clone(about));
+            ClaimRequest { key, owner: owner.clone(), expected: None, about }
+        };
+        let answers = directory.claim(wanted.iter().map(request).collect()).await;
+        let claim = |((key, about), answer): (Wanted, Claimed)| match answer {
             Claimed::Held(generation) => {
-                let held = Mutex::new(Holding { owner: owner.clone(), generation });
+                let held = Mutex::new(Holding { owner: owner.clone(), generation, about });
                 Ok(Self { directory: Arc::clone(directory), key, held })
             }
             Claimed::Taken { by, generation } => Err(taken(owner, &key, &by, generation)),
             Claimed::Away => Err(NotGiven::Away),
         };
-        keys.into_iter().zip(answers).map(claim).collect()
+        wanted.into_iter().zip(answers).map(claim).collect()
     }
 
-    /// Passes claims to another owner, in one batch: each gets a new number, so that the former
-    /// owner has nothing to release. There is a result for each claim, in the same order. A claim
-    /// that was replaced meanwhile is [`NotGiven::Taken`].
+    /// Passes claims to another owner, or gives them another description of their services, in one
+    /// batch: each gets a new number, so that a former owner has nothing to release. There is a
+    /// result for each claim, in the same order. A claim that was replaced meanwhile is
+    /// [`NotGiven::Taken`].
     pub(crate) async fn pass(
         directory: &Arc<dyn Directory>,
-        claims: &[Arc<Self>],
+        claims: &[(Arc<Self>, Arc<str>)],
         owner: &Owner,
     ) -> Vec<Result<(), NotGiven>> {
         if claims.is_empty() {
             return Vec::new();
         }
-        let request = |claim: &Arc<Self>| {
-            let expected = Some(claim.held().generation);
-            ClaimRequest { key: claim.key.clone(), owner: owner.clone(), expected }
+        let request = |(claim, about): &(Arc<Self>, Arc<str>)| {
+            let (expected, about) = (Some(claim.held().generation), Arc::clone(about));
+            ClaimRequest { key: claim.key.clone(), owner: owner.clone(), expected, about }
         };
         let answers = directory.claim(claims.iter().map(request).collect()).await;
-        let note = |(claim, answer): (&Arc<Self>, Claimed)| match answer {
+        let note = |((claim, about), answer): (&(Arc<Self>, Arc<str>), Claimed)| match answer {
             Claimed::Held(generation) => {
-                *claim.held() = Holding { owner: owner.clone(), generation };
+                let about = Arc::clone(about);
+                *claim.held() = Holding { owner: owner.clone(), generation, about };
                 Ok(())
             }
             Claimed::Taken { by, generation } => Err(taken(owner, &claim.key, &by, generation)),
@@ -108,9 +116,15 @@ impl Claim {
         self.held().owner.clone()
     }
 
-    /// Whether this owner has made the claim, or got it last.
-    pub(crate) fn is_of(&self, owner: &Owner) -> bool {
-        self.held().owner == *owner
+    /// Whether this owner has made the claim, or got it last, with this description of its services.
+    pub(crate) fn is_of(&self, owner: &Owner, about: &str) -> bool {
+        let held = self.held();
+        held.owner == *owner && *held.about == *about
+    }
+
+    /// Whether this is the claim of this number.
+    pub(crate) fn is(&self, key: &Key, generation: Generation) -> bool {
+        self.key == *key && self.held().generation == generation
     }
 }
 

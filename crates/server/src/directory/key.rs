@@ -64,8 +64,8 @@ impl Key {
     }
 }
 
-/// The number of a claim. A directory counts its claims, so of two claims of a resource the later
-/// claim has the higher number, and no number is used twice.
+/// The number of a claim. A directory counts its claims, or its batches of claims, so of two claims of
+/// a resource the later claim has the higher number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(pub(crate) u64);
 
@@ -74,17 +74,23 @@ pub(crate) struct Generation(pub(crate) u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Revision(pub(crate) u64);
 
-/// The number of a start of a server: the directory counts the starts of all its servers.
+/// The number of a start of another server: the directory counts the starts of all its servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeEpoch(pub(crate) u64);
+
+impl NodeEpoch {
+    /// This server. Its number may change while it runs, and only the directory needs it.
+    pub(crate) const HERE: Self = Self(0);
+}
 
 /// The holder of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owner {
     /// The name of the client.
     pub(crate) client: Arc<str>,
-    /// The process of the client: the id of its session at the server. Of two processes of a client
-    /// at one server, the process that logged in later has the higher id.
+    /// The process of the client: the id of its session at this server, or the number that the
+    /// directory has for a process at another server. Of two processes of a client at this server,
+    /// the process that logged in later has the higher id.
     pub(crate) process: u64,
     /// The server at which the process has logged in.
     pub(crate) node: NodeEpoch,
@@ -100,6 +106,8 @@ pub(crate) struct ClaimRequest {
     /// The claim that the new claim replaces, if it is still the latest claim of the resource.
     /// `None`: the resource must be free.
     pub(crate) expected: Option<Generation>,
+    /// What other servers need to know of the services at the resource.
+    pub(crate) about: Arc<str>,
 }
 
 /// The answer to a [`ClaimRequest`].
@@ -118,7 +126,6 @@ pub(crate) enum Claimed {
     /// answers.
     ///
     /// [`Local`]: super::Local
-    #[cfg_attr(not(test), expect(dead_code, reason = "the directory of one server is in memory"))]
     Away,
 }
 

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use super::file::PortsFile;
 use super::{
-    Answer, Away, Blob, BlobName, ClaimRequest, Claimed, Directory, Generation, Key, NodeEpoch,
-    Owner, Put, Release, Revision, Subject, Topic, Whereabouts,
+    Answer, Away, Blob, BlobName, ClaimRequest, Claimed, Directory, Generation, Key, Owner, Put,
+    Release, Revision, Subject, Topic, Whereabouts,
 };
 
 /// The directory of a server that shares its clients with no other server.
@@ -37,7 +37,7 @@ struct Claims {
 }
 
 impl Claims {
-    fn claim(&mut self, ClaimRequest { key, owner, expected }: ClaimRequest) -> Claimed {
+    fn claim(&mut self, ClaimRequest { key, owner, expected, .. }: ClaimRequest) -> Claimed {
         if let Some((by, generation)) = self.held.get(&key) {
             let (by, generation) = (by.clone(), *generation);
             if expected != Some(generation) {
@@ -122,9 +122,8 @@ impl Local {
 }
 
 impl Directory for Local {
-    fn epoch(&self) -> NodeEpoch {
-        // There is no other server, and no claim outlives this process.
-        NodeEpoch::default()
+    fn is_shared(&self) -> bool {
+        false
     }
 
     fn claim(&self, batch: Vec<ClaimRequest>) -> Answer<'_, Vec<Claimed>> {

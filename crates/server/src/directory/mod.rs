@@ -57,8 +57,8 @@ pub(super) type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Which client holds which resource. A claimed resource belongs to its owner until it is released,
 /// or until a request that expects this claim replaces it.
 pub(super) trait Directory: fmt::Debug + Send + Sync {
-    /// The number of this start of the server, which is a part of each owner.
-    fn epoch(&self) -> NodeEpoch;
+    /// Whether other servers use the directory, so that claims have to describe their services.
+    fn is_shared(&self) -> bool;
 
     /// Gives resources to owners; each resource alone, in the order of the batch. There is an
     /// answer for each request, in the same order. A request that expects a claim of a resource

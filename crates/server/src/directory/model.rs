@@ -1,5 +1,5 @@
-//! Tests of the directory: any sequence of calls on [`Local`] has the answers of a model that is a
-//! list of all claims, and a directory that does not answer.
+//! Tests of the directory: any sequence of calls on a directory has the answers of a model that is a
+//! list of all claims. Also a directory that does not answer.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -101,7 +101,7 @@ impl Numbers {
 }
 
 fn owner(client: &str, process: u64) -> Owner {
-    Owner { client: client.into(), process, node: NodeEpoch::default() }
+    Owner { client: client.into(), process, node: NodeEpoch::HERE }
 }
 
 fn keys() -> Vec<Key> {
@@ -115,61 +115,139 @@ fn keys() -> Vec<Key> {
     ]
 }
 
+/// The owners of a random sequence of calls.
+pub(crate) fn owners() -> [Owner; 3] {
+    [owner("home", 1), owner("home", 2), owner("other", 3)]
+}
+
+/// The numbers of a directory for those of the model, each with its resource: a directory may give
+/// one number to claims of several resources.
+#[derive(Debug, Default)]
+struct Numbering(Vec<(Key, Generation)>);
+
+impl Numbering {
+    fn known(&self, Generation(number): Generation) -> Option<&(Key, Generation)> {
+        self.0.get(usize::try_from(number).ok()?.checked_sub(1)?)
+    }
+
+    /// The number of the directory for a number of the model, which may be that of another
+    /// resource, or not exist yet.
+    fn of(&self, key: &Key, number: Generation) -> Generation {
+        let of_key = self.known(number).filter(|(of, _)| of == key).map(|(_, found)| *found);
+        of_key.unwrap_or(Generation(u64::MAX - number.0))
+    }
+
+    /// The number of the directory for that of a claim of any resource.
+    fn of_any(&self, number: Generation) -> Generation {
+        self.known(number).unwrap().1
+    }
+
+    /// Compares an answer of the directory with that of the model.
+    fn compare(&mut self, key: &Key, found: &Claimed, wanted: &Claimed) -> bool {
+        match (found, wanted) {
+            (Claimed::Held(found), Claimed::Held(Generation(nth))) => {
+                let mut former = self.0.iter().filter(|(of, _)| of == key);
+                let is_later = former.all(|(_, former)| former < found);
+                self.0.push((key.clone(), *found));
+                is_later && self.0.len() as u64 == *nth
+            }
+            (
+                Claimed::Taken { by, generation: found },
+                Claimed::Taken { by: wanted, generation },
+            ) => by == wanted && *found == self.of(key, *generation),
+            (Claimed::Held(_) | Claimed::Taken { .. } | Claimed::Away, _) => false,
+        }
+    }
+}
+
+/// The number of any claim so far, or of a claim that the present batch does not make either.
+fn any_number(numbers: &mut Numbers, claims: u64) -> Generation {
+    let number = 1 + numbers.below(claims + 2);
+    Generation(if number > claims { number + 10 } else { number })
+}
+
+/// Makes a random sequence of calls, and compares the answers with those of the model.
+/// `knows_clients`: a look-up knows clients by their claims.
+pub(crate) async fn agrees(
+    directory: &dyn Directory,
+    seed: u64,
+    steps: usize,
+    knows_clients: bool,
+) {
+    let (mut model, mut numbers) = (Model::default(), Numbers(seed));
+    let (keys, owners, mut numbering) = (keys(), owners(), Numbering::default());
+    let latest = directory.follow(Topic::Blob(BlobName::Ports));
+    for step in 0..steps {
+        let claims = model.claims.len() as u64;
+        let count = 1 + numbers.below(3);
+        match numbers.below(5) {
+            0 | 1 => {
+                let mut request = |_| {
+                    let (key, owner) = (numbers.of(&keys), numbers.of(&owners));
+                    let held = model.holder(&key).map(|(_, generation)| generation);
+                    let any = any_number(&mut numbers, claims);
+                    let expected = numbers.of(&[None, held, Some(any)]);
+                    ClaimRequest { key, owner, expected, about: "".into() }
+                };
+                let batch: Vec<_> = (0..count).map(&mut request).collect();
+                let answers: Vec<_> = batch.iter().cloned().map(|one| model.claim(one)).collect();
+                let asked: Vec<_> = batch.iter().map(|request| request.key.clone()).collect();
+                let named = |request: ClaimRequest| {
+                    let expected = request.expected.map(|it| numbering.of(&request.key, it));
+                    ClaimRequest { expected, ..request }
+                };
+                let found = directory.claim(batch.into_iter().map(named).collect()).await;
+                let mut pairs = asked.iter().zip(found.iter().zip(&answers));
+                let are_equal = pairs.all(|(key, (found, own))| numbering.compare(key, found, own));
+                assert!(are_equal, "seed {seed}, step {step}: {found:?}, {answers:?}");
+            }
+            2 => {
+                let mut release = |_| {
+                    let key = numbers.of(&keys);
+                    let held = model.holder(&key).map(|(_, generation)| generation);
+                    let any = any_number(&mut numbers, claims);
+                    Release { key, generation: numbers.of(&[held.unwrap_or(any), any]) }
+                };
+                let batch: Vec<_> = (0..count).map(&mut release).collect();
+                batch.iter().for_each(|release| model.release(release));
+                let named = |release: Release| Release {
+                    generation: numbering.of(&release.key, release.generation),
+                    ..release
+                };
+                directory.release(batch.into_iter().map(named).collect());
+            }
+            3 => {
+                let expected = model.blob.revision.0.saturating_sub(numbers.below(2));
+                let (expected, bytes) = (Revision(expected), Bytes::from(vec![0; step]));
+                let put = directory.put(BlobName::Ports, expected, bytes.clone()).await;
+                assert_eq!(put, model.put(expected, bytes), "seed {seed}, step {step}");
+            }
+            _ => {
+                let get = directory.get(BlobName::Ports).await;
+                assert_eq!(get.unwrap(), model.blob, "seed {seed}, step {step}");
+                assert_eq!(*latest.borrow(), model.blob.revision, "seed {seed}, step {step}");
+            }
+        }
+        let mut subjects: Vec<_> = keys.iter().cloned().map(Subject::Key).collect();
+        if knows_clients {
+            let clients = ["home", "other", "nobody"];
+            subjects.extend(clients.map(|name| Subject::Client(name.into())));
+        }
+        let named = |place: Whereabouts| Whereabouts {
+            generation: numbering.of_any(place.generation),
+            ..place
+        };
+        let of_model = |subject| model.whereabouts(subject).map(named);
+        let answers: Vec<_> = subjects.iter().map(of_model).collect();
+        let found = directory.whereabouts(subjects).await.unwrap();
+        assert_eq!(found, answers, "seed {seed}, step {step}");
+    }
+}
+
 #[tokio::test]
 async fn any_sequence_of_calls_has_the_answers_of_the_model() {
-    let owners = [owner("home", 1), owner("home", 2), owner("other", 3)];
     for seed in 0..200 {
-        let (local, mut model, mut numbers) = (Local::new(None), Model::default(), Numbers(seed));
-        let keys = keys();
-        let latest = local.follow(Topic::Blob(BlobName::Ports));
-        for step in 0..300 {
-            // A number of any claim so far, or of a claim that does not exist yet.
-            let claims = model.claims.len() as u64;
-            let count = 1 + numbers.below(3);
-            match numbers.below(5) {
-                0 | 1 => {
-                    let mut request = |_| {
-                        let (key, owner) = (numbers.of(&keys), numbers.of(&owners));
-                        let held = model.holder(&key).map(|(_, generation)| generation);
-                        let any = Generation(1 + numbers.below(claims + 2));
-                        let expected = numbers.of(&[None, held, Some(any)]);
-                        ClaimRequest { key, owner, expected }
-                    };
-                    let batch: Vec<_> = (0..count).map(&mut request).collect();
-                    let answers: Vec<_> =
-                        batch.iter().cloned().map(|one| model.claim(one)).collect();
-                    assert_eq!(local.claim(batch).await, answers, "seed {seed}, step {step}");
-                }
-                2 => {
-                    let mut release = |_| {
-                        let key = numbers.of(&keys);
-                        let held = model.holder(&key).map(|(_, generation)| generation);
-                        let any = Generation(1 + numbers.below(claims + 2));
-                        Release { key, generation: numbers.of(&[held.unwrap_or(any), any]) }
-                    };
-                    let batch: Vec<_> = (0..count).map(&mut release).collect();
-                    batch.iter().for_each(|release| model.release(release));
-                    local.release(batch);
-                }
-                3 => {
-                    let expected = model.blob.revision.0.saturating_sub(numbers.below(2));
-                    let (expected, bytes) = (Revision(expected), Bytes::from(vec![0; step]));
-                    let put = local.put(BlobName::Ports, expected, bytes.clone()).await;
-                    assert_eq!(put, model.put(expected, bytes), "seed {seed}, step {step}");
-                }
-                _ => {
-                    let get = local.get(BlobName::Ports).await;
-                    assert_eq!(get.unwrap(), model.blob, "seed {seed}, step {step}");
-                    assert_eq!(*latest.borrow(), model.blob.revision, "seed {seed}, step {step}");
-                }
-            }
-            let of_keys = keys.iter().cloned().map(Subject::Key);
-            let of_clients = ["home", "other", "nobody"].map(|name| Subject::Client(name.into()));
-            let subjects: Vec<_> = of_keys.chain(of_clients).collect();
-            let answers: Vec<_> = subjects.iter().map(|one| model.whereabouts(one)).collect();
-            let found = local.whereabouts(subjects).await.unwrap();
-            assert_eq!(found, answers, "seed {seed}, step {step}");
-        }
+        agrees(&Local::new(None), seed, 300, true).await;
     }
 }
 
@@ -185,7 +263,7 @@ async fn a_resource_has_one_owner_until_its_claim_ends() {
     let [home, other] = [owner("home", 1), owner("other", 2)];
     let here = Class::Named(Ipv4Addr::LOCALHOST.into());
     let key = |over| Key::Port(over, here, 1);
-    let claim = async |over, owner| Claim::new(&directory, key(over), owner).await;
+    let claim = async |over, owner| Claim::new(&directory, (key(over), "".into()), owner).await;
     let first = claim(Over::Tcp, &home).await.unwrap();
     assert_eq!(claim(Over::Tcp, &home).await.unwrap_err(), NotGiven::Taken);
     assert_eq!(claim(Over::Tcp, &other).await.unwrap_err(), NotGiven::Taken);
@@ -202,7 +280,8 @@ async fn an_old_release_frees_nothing() {
     let [home, other] = [owner("home", 1), owner("other", 2)];
     let key = keys().remove(0);
     let claim = async |owner: &Owner, expected| {
-        let request = ClaimRequest { key: key.clone(), owner: owner.clone(), expected };
+        let request =
+            ClaimRequest { key: key.clone(), owner: owner.clone(), expected, about: "".into() };
         local.claim(vec![request]).await.remove(0)
     };
     let release = |generation| local.release(vec![Release { key: key.clone(), generation }]);
@@ -228,18 +307,22 @@ async fn a_claim_that_is_dropped_after_another_owner_won_frees_nothing() {
     let directory: Arc<dyn Directory> = Arc::new(Local::new(None));
     let [home, later, other] = [owner("home", 1), owner("home", 2), owner("other", 3)];
     let key = keys().remove(0);
-    let old = Arc::new(Claim::new(&directory, key.clone(), &home).await.unwrap());
+    let old = Arc::new(Claim::new(&directory, (key.clone(), "".into()), &home).await.unwrap());
     // Another server of the client wins the resource by the number of the claim.
     let generation = {
         let found = directory.whereabouts(vec![Subject::Key(key.clone())]).await.unwrap();
         found[0].as_ref().unwrap().generation
     };
-    let request =
-        ClaimRequest { key: key.clone(), owner: other.clone(), expected: Some(generation) };
+    let request = ClaimRequest {
+        key: key.clone(),
+        owner: other.clone(),
+        expected: Some(generation),
+        about: "".into(),
+    };
     assert!(matches!(directory.claim(vec![request]).await[..], [Claimed::Held(_)]));
-    let passed = Claim::pass(&directory, &[Arc::clone(&old)], &later).await;
+    let passed = Claim::pass(&directory, &[(Arc::clone(&old), "".into())], &later).await;
     assert_eq!(passed, [Err(NotGiven::Taken)]);
-    assert!(old.is_of(&home));
+    assert!(old.is_of(&home, ""));
     drop(old);
     assert_eq!(holder(&directory, &key).await, Some(other));
 }
@@ -249,9 +332,9 @@ async fn a_claim_that_was_passed_on_is_released_by_its_new_number() {
     let directory: Arc<dyn Directory> = Arc::new(Local::new(None));
     let [home, later] = [owner("home", 1), owner("home", 2)];
     let key = keys().remove(0);
-    let claim = Arc::new(Claim::new(&directory, key.clone(), &home).await.unwrap());
-    assert_eq!(Claim::pass(&directory, &[Arc::clone(&claim)], &later).await, [Ok(())]);
-    assert!(claim.is_of(&later));
+    let claim = Arc::new(Claim::new(&directory, (key.clone(), "".into()), &home).await.unwrap());
+    assert_eq!(Claim::pass(&directory, &[(Arc::clone(&claim), "".into())], &later).await, [Ok(())]);
+    assert!(claim.is_of(&later, ""));
     assert_eq!(holder(&directory, &key).await, Some(later));
     drop(claim);
     assert_eq!(holder(&directory, &key).await, None);
@@ -261,8 +344,8 @@ async fn a_claim_that_was_passed_on_is_released_by_its_new_number() {
 async fn a_claim_that_nobody_waits_for_claims_nothing() {
     let directory: Arc<dyn Directory> = Arc::new(Local::new(None));
     let (home, key) = (owner("home", 1), keys().remove(0));
-    drop(Claim::new(&directory, key.clone(), &home));
-    let request = ClaimRequest { key: key.clone(), owner: home, expected: None };
+    drop(Claim::new(&directory, (key.clone(), "".into()), &home));
+    let request = ClaimRequest { key: key.clone(), owner: home, expected: None, about: "".into() };
     drop(directory.claim(vec![request]));
     assert_eq!(holder(&directory, &key).await, None);
 }
@@ -315,8 +398,8 @@ impl Outage {
 }
 
 impl Directory for Outage {
-    fn epoch(&self) -> NodeEpoch {
-        self.local.epoch()
+    fn is_shared(&self) -> bool {
+        self.local.is_shared()
     }
 
     fn claim(&self, batch: Vec<ClaimRequest>) -> Answer<'_, Vec<Claimed>> {

@@ -66,6 +66,7 @@ impl Registry {
             return Err(Refusal::Unavailable);
         }
         let beside = self.stands_beside(grant);
+        self.admits_elsewhere(grant, beside)?;
         let (sessions, name) = (self.sessions(), grant.name.as_str());
         let is_full = match sessions.links_of_process(name, grant.instance) {
             0 => beside && sessions.processes(name) >= PROCESSES_MAX,
@@ -125,6 +126,7 @@ impl Registry {
         session.set_hold(self.shared.hosts.holds.of(name).is_some());
         let entry = LinkEntry { placed, secret, instance, session, beside };
         sessions.add(greeted.accepted.link, entry);
+        self.tell_presence(&sessions, name);
         drop(sessions);
         if !old.is_empty() {
             tracing::info!(target: AUDIT, client = name, "a new process of client {name} takes over its services");

@@ -11,11 +11,13 @@ use logging::RepeatLimit;
 
 use super::ServerShared;
 use super::brake::Brake;
+use super::cluster::Presence;
 use super::directory::Directory;
 use super::sightings::Sightings;
 use node::descriptors;
 use node::session::{Handle, Session};
 
+mod elsewhere;
 mod entries;
 mod listing;
 mod log_in;
@@ -54,6 +56,8 @@ pub(crate) struct Registry {
     ranked: Mutex<HashSet<String>>,
     /// The entrances of services.
     published: Published,
+    /// What the cluster is told of the processes of clients; `None`: the server is alone.
+    presence: Option<Arc<Presence>>,
     /// The server is stopping: it accepts no new link and publishes nothing. A resumed link
     /// continues, because its streams may finish.
     leaving: AtomicBool,
@@ -64,6 +68,7 @@ impl Registry {
         shared: Arc<ServerShared>,
         handles: Arc<[Handle]>,
         directory: Arc<dyn Directory>,
+        presence: Option<Arc<Presence>>,
     ) -> Arc<Self> {
         let limits = (descriptors::of_listeners(), descriptors::kept() / 4);
         let published = Published::new(limits, directory, shared.public_bind);
@@ -80,6 +85,7 @@ impl Registry {
             pending: Pending::default(),
             ranked: Mutex::default(),
             published,
+            presence,
             leaving: AtomicBool::new(false),
         })
     }

@@ -312,6 +312,7 @@ impl Registry {
     /// from now on.
     pub(crate) async fn close_entrances(&self) {
         self.leave();
+        self.drain_presence();
         self.published.close_all((&self.handles, &self.shared.hosts)).await;
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use proto::greeting::{Grant, LinkSecret};
 use proto::{InstanceId, LinkId};
 
+use crate::cluster::{ProcessHere, instance_of};
 use node::session::Session;
 
 /// All links, by id, by serial, and by client and session.
@@ -133,6 +134,30 @@ impl Sessions {
         let processes = self.clients.get(name).into_iter().flat_map(|of| of.processes.values());
         let own = processes.filter(|process| process.instance == instance);
         own.map(|process| process.links.len()).sum()
+    }
+
+    /// The processes of a client, as the cluster is told of them. If one of those in force runs
+    /// beside others, all do.
+    pub(super) fn processes_here(&self, name: &str) -> Vec<ProcessHere> {
+        let Some(client) = self.clients.get(name) else { return Vec::new() };
+        let in_force = client.processes.values().filter(|one| client.is_in_force(one));
+        let has_group = in_force.clone().any(|process| process.beside);
+        let here = |process: &Process| {
+            let is_in_force = client.is_in_force(process);
+            let is_beside = process.beside || (is_in_force && has_group);
+            ProcessHere {
+                session: process.session.id,
+                instance: instance_of(name, process.instance, is_beside),
+                links: u32::try_from(process.links.len()).unwrap_or(u32::MAX),
+                is_in_force,
+            }
+        };
+        client.processes.values().map(here).collect()
+    }
+
+    /// The number of all links.
+    pub(super) fn all_links(&self) -> usize {
+        self.links.len()
     }
 
     /// The links of a session.
@@ -367,6 +392,10 @@ pub(super) mod tests {
     pub(in super::super) struct Accepted(Grant, LinkSecret);
 
     impl Accepted {
+        pub(in super::super) const fn grant(&self) -> &Grant {
+            &self.0
+        }
+
         pub(in super::super) fn by(&self, name: &str, instance: u8, takeover: bool) -> Self {
             let mut grant = self.0.clone();
             grant.name = Name::new(name).unwrap();

@@ -21,6 +21,7 @@ impl Registry {
         let Removed { session: last, in_charge, beside, .. } = {
             let mut sessions = self.sessions();
             let Some(removed) = sessions.remove(serial) else { return };
+            self.tell_presence(&sessions, &removed.session.name);
             self.pending.link_ended(removed.session.id, serial);
             if !removed.was_last {
                 return;

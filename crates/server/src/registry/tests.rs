@@ -97,7 +97,7 @@ impl Enrolled for Store {
     }
 }
 
-fn sources() -> Sources<'static> {
+pub(super) fn sources() -> Sources<'static> {
     Sources { env: &|_: &str| None, read: &|_: &Path| Err("no files".to_owned()) }
 }
 
@@ -244,7 +244,11 @@ fn register(generation: u64) -> Register {
 }
 
 /// Registers over the link with this serial.
-async fn apply(registry: &Registry, serial: u64, register: Register) -> Option<Registered> {
+pub(super) async fn apply(
+    registry: &Registry,
+    serial: u64,
+    register: Register,
+) -> Option<Registered> {
     let generation = register.generation;
     assert!(registry.offer(serial, register, &Lease::new(ProcessBudget::new(1 << 20))));
     let (session, turn) = registry.turn(serial).await.unwrap();
@@ -334,7 +338,7 @@ async fn a_review_that_waited_for_its_turn_gives_a_former_process_nothing() {
     let (shared, handles) = (server.registry().shared_arc(), &server.registry().handles);
     let directory = Outage::new();
     let known: Arc<dyn Directory> = Arc::<Outage>::clone(&directory);
-    let registry = Registry::new(Arc::clone(shared), Arc::clone(handles), known);
+    let registry = Registry::new(Arc::clone(shared), Arc::clone(handles), known, None);
     let asked = register(1);
     log_in(&mut registry.sessions(), &greeting().by("told", 1, true), 1).unwrap();
     apply(&registry, 1, asked.clone()).await.unwrap();
@@ -362,7 +366,7 @@ async fn a_service_that_waits_is_published_when_the_directory_answers_again() {
     let directory = Outage::new();
     directory.set_away(true);
     let known: Arc<dyn Directory> = Arc::<Outage>::clone(&directory);
-    let registry = Registry::new(Arc::clone(shared), Arc::clone(handles), known);
+    let registry = Registry::new(Arc::clone(shared), Arc::clone(handles), known, None);
     log_in(&mut registry.sessions(), &greeting().by("told", 1, true), 1).unwrap();
     let registered = apply(&registry, 1, register(1)).await.unwrap();
     let error = registered.results[0].outcome.as_ref().unwrap_err();

@@ -1,10 +1,11 @@
 //! The claims of one client: what a registration claims before it opens anything, and the claims
 //! that a newer process of the client gets with the entrances of the former process.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use config::Over;
 use doors::hosts::Hosts;
 use node::session::Handle;
 use proto::control::{Register, ServiceSpec};
@@ -12,13 +13,54 @@ use proto::control::{Register, ServiceSpec};
 use super::address::{Outcome, Place, Public};
 use super::of_client::{Ahead, Closed, Entry, OfClient, Registration};
 use super::registrant::Registrant;
-use crate::directory::{Chosen, Claim, Key, NotGiven, Owner, Port};
+use crate::cluster::about;
+use crate::directory::{Chosen, Claim, Class, Key, NodeEpoch, NotGiven, Owner, Port};
 
 impl OfClient {
     /// The process of a registration as an owner of resources.
     pub(super) fn owner(&self, to: Registrant<'_>) -> Owner {
-        let (client, node) = (Arc::clone(&self.name), self.directory.epoch());
-        Owner { client, process: to.session.id, node }
+        Owner { client: Arc::clone(&self.name), process: to.session.id, node: NodeEpoch::HERE }
+    }
+
+    /// What other servers need to know of the services at each resource of a registration; empty
+    /// for a server without others.
+    pub(super) fn abouts(
+        &self,
+        to: Registrant<'_>,
+        register: &Register,
+        publics: &[Vec<Outcome<Public>>],
+    ) -> Abouts {
+        let mut abouts = Abouts::default();
+        if !self.directory.is_shared() {
+            return abouts;
+        }
+        let mut services: HashMap<Key, Vec<ServiceSpec>> = HashMap::new();
+        for (spec, publics) in register.services.iter().zip(publics) {
+            for (text, public) in spec.public.iter().zip(publics) {
+                let Ok(public) = public else { continue };
+                if !self.may_publish(to, spec, text, public) {
+                    continue;
+                }
+                if let Public::Port((over, class, 0)) = public {
+                    let about = about::encode(&[at(spec, public, text)]).into();
+                    let of_service = (spec.name.as_str().to_owned(), *over, *class);
+                    abouts.chosen.insert(of_service, about);
+                } else {
+                    services.entry(public.key()).or_default().push(at(spec, public, text));
+                }
+            }
+        }
+        let encode = |(key, all): (Key, Vec<ServiceSpec>)| (key, about::encode(&all).into());
+        abouts.at = services.into_iter().map(encode).collect();
+        abouts
+    }
+
+    /// What other servers need to know of a service alone at a resource.
+    pub(super) fn about_of(&self, spec: &ServiceSpec, public: &Public, text: &str) -> Arc<str> {
+        if !self.directory.is_shared() {
+            return "".into();
+        }
+        about::encode(&[at(spec, public, text)]).into()
     }
 
     /// Claims the resources of the new addresses of a registration in one batch, because each
@@ -32,7 +74,7 @@ impl OfClient {
         &self,
         to: Registrant<'_>,
         register: &Register,
-        publics: &[Vec<Outcome<Public>>],
+        (publics, abouts): (&[Vec<Outcome<Public>>], &Abouts),
     ) -> Ahead {
         let mut ports = to.client.ports;
         let mut hosts = to.client.hosts.map_or(u32::MAX, NonZeroU32::get);
@@ -66,7 +108,8 @@ impl OfClient {
                 }
             }
         }
-        let claims = Claim::all(&self.directory, keys.clone(), &self.owner(to)).await;
+        let wanted = keys.iter().map(|key| (key.clone(), abouts.at(key)));
+        let claims = Claim::all(&self.directory, wanted.collect(), &self.owner(to)).await;
         keys.into_iter().zip(claims).collect()
     }
 
@@ -100,35 +143,48 @@ impl OfClient {
     ) -> Result<Claim, NotGiven> {
         match state.ahead.remove(key) {
             Some(claimed) => claimed,
-            None => Claim::new(&self.directory, key.clone(), &self.owner(to)).await,
+            None => {
+                let wanted = (key.clone(), state.abouts.at(key));
+                Claim::new(&self.directory, wanted, &self.owner(to)).await
+            }
         }
     }
 
     /// Passes the claims of the entrances that this registration takes over to its process, in one
-    /// batch. From then on the former process can release nothing of them.
+    /// batch. From then on the former process can release nothing of them. Claims whose services
+    /// have changed get the new description.
     ///
     /// An entrance whose resource belongs to another owner by now closes. If the directory does not
     /// answer, the entrance stays open under the former claim.
     pub(super) async fn pass_claims(
         &mut self,
         to: Registrant<'_>,
-        asked: &HashSet<Place>,
+        (asked, abouts): (&HashSet<Place>, &Abouts),
         at: (&[Handle], &Hosts),
     ) {
         let owner = self.owner(to);
         let takes = |(place, entry): &(&Place, &Entry)| {
             (asked.contains(*place) || entry.chosen && !entry.is_of_other(to))
                 && !entry.is_outranked(to)
-                && !entry.held.0.is_of(&owner)
         };
         let taken = self.entrances.iter().filter(takes);
-        let mut claims: Vec<_> = taken.map(|(_, entry)| Arc::clone(&entry.held.0)).collect();
+        let claims = taken.map(|(_, entry)| {
+            let (claim, _) = &entry.held;
+            let about = match claim.key().port().filter(|_| entry.chosen) {
+                Some((over, class, _)) => abouts.of_chosen(&entry.entrance.name(), over, class),
+                None => abouts.at(claim.key()),
+            };
+            (Arc::clone(claim), about)
+        });
+        let mut claims: Vec<_> = claims.collect();
         // The services at a name share its claim.
         let mut seen = HashSet::new();
-        claims.retain(|claim| seen.insert(claim.key().clone()));
+        claims.retain(|(claim, about)| {
+            !claim.is_of(&owner, about) && seen.insert(claim.key().clone())
+        });
         let passed = Claim::pass(&self.directory, &claims, &owner).await;
         let lost = claims.iter().zip(passed).filter(|(_, passed)| *passed == Err(NotGiven::Taken));
-        let lost: HashSet<_> = lost.map(|(claim, _)| claim.key().clone()).collect();
+        let lost: HashSet<_> = lost.map(|((claim, _), _)| claim.key().clone()).collect();
         if !lost.is_empty() {
             let why = Closed { is_news: true, is_final: false };
             self.close(|entry| lost.contains(entry.held.0.key()), at, why).await;
@@ -161,4 +217,33 @@ impl OfClient {
             );
         }
     }
+}
+
+/// What other servers need to know of the services at each resource of a registration.
+#[derive(Debug, Default)]
+pub(super) struct Abouts {
+    at: HashMap<Key, Arc<str>>,
+    /// By service, for ports that the server chooses.
+    chosen: HashMap<(String, Over, Class), Arc<str>>,
+}
+
+impl Abouts {
+    fn at(&self, key: &Key) -> Arc<str> {
+        self.at.get(key).map_or_else(|| "".into(), Arc::clone)
+    }
+
+    pub(super) fn of_chosen(&self, service: &str, over: Over, class: Class) -> Arc<str> {
+        let known = self.chosen.get(&(service.to_owned(), over, class));
+        known.map_or_else(|| "".into(), Arc::clone)
+    }
+}
+
+/// The service as it is published at one address, which the client has written as `text`.
+fn at(spec: &ServiceSpec, public: &Public, text: &str) -> ServiceSpec {
+    let text = match public {
+        Public::Port(_) => text.to_owned(),
+        // TLS of an `http://` name may end at the server.
+        Public::Name(host) => host.to_string(),
+    };
+    ServiceSpec { public: vec![text], ..spec.clone() }
 }

@@ -20,7 +20,7 @@ mod shares;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -36,10 +36,10 @@ use tracing::field::display;
 use node::session::{Handle, Session};
 use survey::Prints;
 
-use crate::directory::{ChosenPorts, Directory, Revision, Topic};
+use crate::directory::{ChosenPorts, Directory, Generation, Key, Revision, Topic};
 use budget::Budget;
 use doors::hosts::Hosts;
-use of_client::OfClient;
+use of_client::{Closed, OfClient};
 pub(super) use registrant::Registrant;
 use shares::Shares;
 
@@ -155,6 +155,28 @@ impl Published {
                 clients.remove(client);
             }
         }
+    }
+
+    /// Closes the entrances of a client at the resource of this claim, which another owner has.
+    pub(super) async fn lose(
+        &self,
+        client: &str,
+        (key, generation): (&Key, Generation),
+        at: (&[Handle], &Hosts),
+    ) {
+        let mut turn = self.turn(client).await;
+        let why = Closed { is_news: true, is_final: false };
+        turn.mine.close(|entry| entry.held.0.is(key, generation), at, why).await;
+    }
+
+    /// Closes the shared entrances at the resource of this claim. Returns the clients that shared
+    /// them.
+    pub(super) async fn lose_shared(
+        &self,
+        claim: (&Key, Generation),
+        at: (&[Handle], &Hosts),
+    ) -> BTreeSet<String> {
+        self.shares.lose(claim, at).await
     }
 
     /// Records that a session has registered: the entrances that it wants lead to it.
@@ -306,6 +328,12 @@ fn addresses(to: Registrant<'_>, at: Vec<String>) -> Vec<String> {
 }
 
 impl ClientTurn<'_> {
+    /// Whether the client publishes at this resource.
+    #[cfg(test)]
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.mine.entrances.keys().any(|place| place.key == *key)
+    }
+
     /// The answer to the last registration of a session, if it has this generation.
     pub(super) fn known(&self, session: &Session, generation: u64) -> Option<Registered> {
         let answers = lock(&self.published.answers);

@@ -28,6 +28,7 @@ use super::address::{
     Outcome, Place, Public, Settled, error, no_room, not_given, parse, refusal, settle, url, waits,
 };
 use super::budget::{Budget, Reserved};
+use super::claims::Abouts;
 use super::registrant::Registrant;
 use super::shares::Shares;
 use crate::directory::{Chosen, ChosenPorts, Claim, Class, Directory, Key, NotGiven, Port};
@@ -84,6 +85,8 @@ pub(super) struct Registration {
     free: HashMap<(Over, Class), Box<dyn Iterator<Item = u16> + Send>>,
     /// The claims that were made before anything was opened.
     pub(super) ahead: Ahead,
+    /// What other servers need to know of the services at each resource.
+    pub(super) abouts: Abouts,
     /// The ports that services had before this registration, once they were needed.
     pub(super) before: Option<Arc<Chosen>>,
     /// The ports that the server chose for services in this registration.
@@ -144,8 +147,9 @@ impl OfClient {
             *wanted = *session != to.session.id || shared.contains(place);
         }
         self.close_unwanted(to, register).await;
-        self.pass_claims(to, &asked, (to.handles, to.hosts)).await;
-        let ahead = self.claim_ahead(to, register, &publics).await;
+        let abouts = self.abouts(to, register, &publics);
+        self.pass_claims(to, (&asked, &abouts), (to.handles, to.hosts)).await;
+        let ahead = self.claim_ahead(to, register, (&publics, &abouts)).await;
         for (place, entry) in &mut self.entrances {
             entry.wanted = entry.is_of_other(to) && !asked.contains(place);
         }
@@ -158,6 +162,7 @@ impl OfClient {
             chosen,
             free: HashMap::new(),
             ahead,
+            abouts,
             before: None,
             noted: Vec::new(),
         };
@@ -418,11 +423,12 @@ impl OfClient {
             let others = before.of_others(&self.name, service);
             free_ports(choice.clone(), (over, class), others)
         });
-        let owner = self.owner(to);
+        let (owner, about) = (self.owner(to), state.abouts.of_chosen(service, over, class));
         for port in own.into_iter().chain(ports.by_ref()) {
             let address = class.at(to.public_bind, port);
             let key = Key::Port(over, class, port);
-            let claim = match Claim::new(&self.directory, key, &owner).await {
+            let wanted = (key, Arc::clone(&about));
+            let claim = match Claim::new(&self.directory, wanted, &owner).await {
                 Ok(claim) => claim,
                 Err(NotGiven::Taken) => continue,
                 Err(NotGiven::Away) => return Err(waits(&any)),

@@ -2,22 +2,24 @@
 //! client or clients of different names. Each of them has the right `allow.shared` and the right to
 //! publish at the address, and each service has `shared: true`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
-use std::slice;
 use std::sync::{Arc, Weak};
 
 use config::Over;
 use proto::control::{ServiceErrorCode, ServiceSpec};
+use proto::greeting::Name;
 use tokio::sync::Mutex;
 
-use crate::directory::{Claim, Directory, Key, NodeEpoch, NotGiven, Owner};
+use crate::cluster::about;
+use crate::directory::{Claim, Class, Directory, Generation, Key, NodeEpoch, NotGiven, Owner};
 use doors::hosts::Hosts;
+use node::aim::Aim;
 use node::entrance;
 use node::names::{Host, Kind};
 use node::session::{Handle, SessionPort};
 
-use super::address::{Outcome, Place, error, no_room, not_given, refusal};
+use super::address::{Outcome, Place, Public, error, no_room, not_given, refusal};
 use super::of_client::{Closed, Entry, OfClient, aim, gate, listen};
 use super::of_names::open_named;
 use super::registrant::Registrant;
@@ -31,6 +33,28 @@ struct All {
     entrances: HashMap<Place, Entry>,
     /// The claims of names. Services that share a host by different paths share its claim.
     names: HashMap<Key, (Option<Kind>, Weak<Claim>)>,
+}
+
+impl Shares {
+    /// Closes the entrances at the resource of this claim, which another owner has. Returns the
+    /// clients that shared them.
+    pub(super) async fn lose(
+        &self,
+        (key, generation): (&Key, Generation),
+        at: (&[Handle], &Hosts),
+    ) -> BTreeSet<String> {
+        let mut all = self.0.lock().await;
+        let is_lost = |entry: &Entry| entry.held.0.is(key, generation);
+        let lost: Vec<_> = all.entrances.extract_if(|_, entry| is_lost(entry)).collect();
+        let mut clients = BTreeSet::new();
+        for (_, entry) in lost {
+            let backends = entry.entrance.backends.all();
+            clients.extend(backends.iter().map(|one| one.session.name.clone()));
+            entry.shut(at, Closed { is_news: true, is_final: false }).await;
+        }
+        all.names.retain(|_, (_, claim)| claim.strong_count() > 0);
+        clients
+    }
 }
 
 impl OfClient {
@@ -48,7 +72,10 @@ impl OfClient {
             entry.join(to, spec, text, None)?;
         } else {
             let owner = self.owner(to);
-            let claim = Claim::new(&self.directory, place.key.clone(), &owner).await;
+            let public =
+                Public::Port((over, Class::of(address.ip(), to.public_bind), address.port()));
+            let wanted = (place.key.clone(), self.about_of(spec, &public, text));
+            let claim = Claim::new(&self.directory, wanted, &owner).await;
             let claim = claim.map_err(|why| {
                 not_given(why, text, || {
                     let other = "another client publishes there without `shared: true`";
@@ -93,7 +120,9 @@ impl OfClient {
                 }
                 None => {
                     let owner = self.owner(to);
-                    let claim = Claim::new(&self.directory, place.key.clone(), &owner).await;
+                    let public = Public::Name(host.clone());
+                    let wanted = (place.key.clone(), self.about_of(spec, &public, text));
+                    let claim = Claim::new(&self.directory, wanted, &owner).await;
                     Arc::new(claim.map_err(|why| {
                         not_given(why, text, || {
                             let other = "another client publishes this name without `shared: true`";
@@ -173,8 +202,7 @@ impl OfClient {
                     hosts.names.note_change();
                 }
                 entrance::forget_everywhere(handles, entry.entrance.id, session).await;
-                let node = self.directory.epoch();
-                if !entry.pass_on(&self.directory, (session, node)).await
+                if !entry.pass_on(&self.directory, session).await
                     && let Some(entry) = all.entrances.remove(&place)
                 {
                     entry.shut((handles, hosts), why).await;
@@ -190,20 +218,25 @@ impl OfClient {
 impl Entry {
     /// Passes the claim of a session that has left to another session that serves the visitors.
     /// False: another owner has won the resource.
-    async fn pass_on(
-        &self,
-        directory: &Arc<dyn Directory>,
-        (gone, node): (u64, NodeEpoch),
-    ) -> bool {
+    async fn pass_on(&self, directory: &Arc<dyn Directory>, gone: u64) -> bool {
         let (claim, _) = &self.held;
         let serving = self.entrance.backends.all();
         let Some(heir) = serving.first().filter(|_| claim.owner().process == gone) else {
             return true;
         };
         let client = heir.picked.client.as_str().into();
-        let owner = Owner { client, process: heir.session.id, node };
-        let passed = Claim::pass(directory, slice::from_ref(claim), &owner).await;
+        let owner = Owner { client, process: heir.session.id, node: NodeEpoch::HERE };
+        let about = self.about_of(&heir.picked.aim, directory.is_shared());
+        let passed = Claim::pass(directory, &[(Arc::clone(claim), about)], &owner).await;
         !passed.contains(&Err(NotGiven::Taken))
+    }
+
+    /// What other servers need to know of the service that this aim leads to.
+    fn about_of(&self, aim: &Aim, is_shared: bool) -> Arc<str> {
+        let name = is_shared.then(|| Name::new(&aim.name).ok()).flatten();
+        let Some(name) = name else { return "".into() };
+        let public = vec![self.entrance.address.clone()];
+        about::encode(&[ServiceSpec { name, public, terms: aim.terms.clone() }]).into()
     }
 
     /// Lets another session serve the visitors as well.

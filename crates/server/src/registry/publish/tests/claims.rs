@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
 use crate::directory::model::Outage;
-use crate::directory::{ClaimRequest, Claimed, Subject, Whereabouts};
+use crate::directory::{ClaimRequest, Claimed, NodeEpoch, Subject, Whereabouts};
 
 fn rig() -> (Rig, Arc<Outage>) {
     let directory = Outage::new();
@@ -161,9 +161,11 @@ async fn an_entrance_closes_at_a_takeover_if_another_owner_has_won_its_resource(
     assert!(rig.apply(&first, &rights, register(1, &[port])).await[0].is_ok());
     let Whereabouts { generation, .. } = holder(&directory, port).await.unwrap();
     // The claim of a process of the client at another server.
-    let owner = Owner { client: "home".into(), process: 1, node: crate::directory::NodeEpoch(7) };
+    let owner = Owner { client: "home".into(), process: 1, node: NodeEpoch(7) };
     let (key, expected) = (port_key(Over::Tcp, port), Some(generation));
-    let won = directory.claim(vec![ClaimRequest { key, owner: owner.clone(), expected }]).await;
+    let won = directory
+        .claim(vec![ClaimRequest { key, owner: owner.clone(), expected, about: "".into() }])
+        .await;
     assert!(matches!(won[..], [Claimed::Held(_)]));
     let to = Registrant { is_alone: true, ..rig.registrant(&second, &rights) };
     let turn = rig.published.turn("home").await;

@@ -13,7 +13,7 @@ use termination::{Acme, Settings, Terminator};
 use testkit::certs::Authority;
 
 use super::super::super::clients::Clients;
-use super::super::super::directory::{Claim, Class, Key, Local, Owner};
+use super::super::super::directory::{Claim, Class, Key, Local, NodeEpoch, Owner};
 use super::address::Outcome;
 use super::*;
 use crate::clients::Client;
@@ -182,8 +182,8 @@ async fn tcp_and_udp_share_a_port_number_and_tcp_alone_does_not() {
     let [session, other] = ["home", "other"].map(|name| Session::new(name, 1));
     let [tcp, udp] = [Over::Tcp, Over::Udp].map(|over| port_key(over, address.port()));
     let directory = &rig.published.directory;
-    let owner = Owner { client: "other".into(), process: other.id, node: directory.epoch() };
-    let _udp = Claim::new(directory, udp, &owner).await.unwrap();
+    let owner = Owner { client: "other".into(), process: other.id, node: NodeEpoch::HERE };
+    let _udp = Claim::new(directory, (udp, "".into()), &owner).await.unwrap();
 
     let results = rig.apply(&session, &client, register(1, &[address.port()])).await;
     assert_eq!(results, [Ok(vec![format!("tcp://{address}")])]);

@@ -1,0 +1,322 @@
+//! The node of this server: its start, its events and its end.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use cluster::names::{self, NodeEpoch, NodeId};
+use cluster::node::{GATHER, Located, NodeSettings, Subject};
+use cluster::record::{Described, PeerAddress, VERSIONS};
+use cluster_node::{Cluster, Engine, PeerMail, ServerEvent, ServerEvents, join};
+use node::session::Handle;
+use ops::status;
+use proto::greeting::Name;
+use tokio::task::JoinSet;
+
+use super::engine;
+use super::presence::Presence;
+use super::shared::{Shared, resource};
+use super::table::{ClaimNews, HeldClaim, LostClaim};
+use crate::directory::Generation;
+use crate::registry::Registry;
+
+/// The most answers of look-ups that the node keeps: 25 MB with records of 250 bytes.
+const CACHE: usize = 100_000;
+
+/// The time in which a process learns that it has to yield: a node asks for that with its renewal,
+/// every 3 s.
+const YIELDS: Duration = Duration::from_secs(4);
+
+/// The most nodes that a status lists.
+const SHOWN: usize = 200;
+
+/// The node of a server that belongs to a cluster.
+#[derive(Debug)]
+pub(crate) struct ServerNode {
+    name: String,
+    id: NodeId,
+    cluster: Cluster,
+    presence: Arc<Presence>,
+    directory: Arc<Shared>,
+    seen: Mutex<Seen>,
+}
+
+/// What the status says of the cluster, beside what the node shows.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Since when each node is known, in its epoch.
+    nodes: BTreeMap<NodeId, (NodeEpoch, Instant)>,
+    /// The last report of the node, and when it came.
+    report: Option<(String, Instant)>,
+}
+
+/// A node that does not run yet.
+pub(crate) struct NewNode {
+    pub(crate) node: Arc<ServerNode>,
+    task: Pin<Box<dyn Future<Output = ()> + Send>>,
+    events: ServerEvents,
+}
+
+/// The settings of a node by its configuration.
+fn settings(config: &config::Cluster) -> anyhow::Result<NodeSettings> {
+    let node = match &config.node {
+        Some(node) => node.clone(),
+        None => {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            ensure!(
+                Name::new(&host).is_ok(),
+                "the host's name `{host}` is no name of a node (hint: give the node a name by \
+                 `cluster: {{ node: NAME }}`)"
+            );
+            host
+        }
+    };
+    let peer = |url: &config::Endpoint| PeerAddress { url: url.to_string(), pin: None };
+    let record = Described {
+        process: u64::from_be_bytes(link::random()),
+        versions: VERSIONS,
+        peers: config.peers.advertise.iter().map(peer).collect(),
+        clients: config.clients.iter().map(ToString::to_string).collect(),
+        zone: config.zone.clone().unwrap_or_default(),
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        draining: false,
+        links: 0,
+    };
+    Ok(NodeSettings {
+        cluster: config.name.clone(),
+        node: NodeId::new(&node).context("cluster.node")?,
+        record,
+        cache: CACHE,
+        seed: u64::from_be_bytes(link::random()),
+        gather: GATHER,
+    })
+}
+
+impl ServerNode {
+    /// The node of a server with this configuration, over etcd. `mail` carries messages to other
+    /// nodes, and `state` is the state directory.
+    ///
+    /// # Errors
+    /// A certificate cannot be read, or the host's name is no name of a node.
+    pub(crate) fn of_config(
+        config: &config::Cluster,
+        workers: &Arc<[Handle]>,
+        mail: impl PeerMail,
+        state: Option<&Path>,
+    ) -> anyhow::Result<NewNode> {
+        let engine = engine::etcd(&config.directory, workers)?;
+        Ok(Self::over(settings(config)?, engine, mail, state))
+    }
+
+    /// A node over any engine.
+    pub(crate) fn over(
+        settings: NodeSettings,
+        engine: impl Engine,
+        mail: impl PeerMail,
+        state: Option<&Path>,
+    ) -> NewNode {
+        let (name, id) = (settings.cluster.clone(), settings.node.clone());
+        let (cluster, events, task) = join(settings, engine, mail);
+        let presence = Arc::new(Presence::new(cluster.clone()));
+        let shared = Shared::new(id.clone(), cluster.clone(), Arc::clone(&presence), state);
+        let (directory, seen) = (Arc::new(shared), Mutex::default());
+        let node = Arc::new(Self { name, id, cluster, presence, directory, seen });
+        NewNode { node, task: Box::pin(task), events }
+    }
+
+    /// The handle of the node.
+    #[cfg_attr(not(test), expect(dead_code, reason = "links and entrances of nodes use it"))]
+    pub(crate) const fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The processes of clients at this node.
+    pub(crate) const fn presence(&self) -> &Arc<Presence> {
+        &self.presence
+    }
+
+    /// The directory of the cluster.
+    pub(crate) const fn directory(&self) -> &Arc<Shared> {
+        &self.directory
+    }
+
+    /// Leaves the cluster, within 2 s.
+    pub(crate) async fn leave(&self) {
+        self.cluster.leave().await;
+    }
+
+    /// Handles an event of the cluster.
+    pub(super) async fn handle(&self, event: ServerEvent, registry: &Registry) {
+        match event {
+            ServerEvent::Lost { key, generation } => {
+                self.directory.hear(&key, ClaimNews::Lost(generation));
+            }
+            ServerEvent::Renumbered { key, former, generation } => {
+                self.directory.hear(&key, ClaimNews::Renumbered(former, generation));
+            }
+            ServerEvent::Kick { client, instance } => {
+                self.presence.note_yielded(client.as_str(), instance, Instant::now());
+                registry.yield_elsewhere(client.as_str(), instance).await;
+            }
+            ServerEvent::Revoked { client, is_revoked } => {
+                self.presence.note_revoked(client.as_str(), is_revoked);
+                if is_revoked {
+                    registry.kick(client.as_str()).await;
+                }
+            }
+            ServerEvent::Report { line, .. } => self.seen().report = Some((line, Instant::now())),
+        }
+    }
+
+    /// Whether another process of this client has the resource, at another node.
+    async fn is_with_other_process(&self, key: &names::Key, client: &str) -> bool {
+        let found = self.cluster.find(Subject::Resource(key.clone())).await;
+        matches!(
+            found,
+            Located::Held { record, .. }
+                if record.client.as_str() == client && record.node != self.id
+        )
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes which nodes are alive.
+    fn note_nodes(&self) {
+        let nodes = self.cluster.nodes().borrow().clone();
+        let mut seen = self.seen();
+        let known = std::mem::take(&mut seen.nodes);
+        for (id, living) in nodes.iter() {
+            let before = known.get(id).filter(|(epoch, _)| *epoch == living.epoch);
+            if *id != self.id && before.is_none() {
+                tracing::info!(node = %id, "node {id} belongs to the cluster");
+            }
+            let since = before.map_or_else(Instant::now, |(_, since)| *since);
+            seen.nodes.insert(id.clone(), (living.epoch, since));
+        }
+        for id in known.keys().filter(|id| **id != self.id && !nodes.contains_key(*id)) {
+            tracing::info!(node = %id, "node {id} has left the cluster, or does not answer");
+        }
+    }
+
+    /// What a status shows of the cluster.
+    pub(crate) fn status(&self) -> status::Cluster {
+        let membership = *self.cluster.membership().borrow();
+        let nodes = self.cluster.nodes().borrow().clone();
+        let seen = self.seen();
+        let shown = |(id, living): (&NodeId, &cluster_node::LivingNode)| {
+            let record = living.record.as_ref();
+            let since = seen.nodes.get(id).map(|(_, since)| since.elapsed().as_secs());
+            status::ClusterNode {
+                name: id.to_string(),
+                zone: record.map(|it| it.zone.clone()).filter(|zone| !zone.is_empty()),
+                epoch: living.epoch.0,
+                program: record.map(|it| it.program.clone()),
+                draining: record.is_some_and(|it| it.draining),
+                links: record.map_or(0, |it| it.links),
+                seconds: since.unwrap_or_default(),
+            }
+        };
+        status::Cluster {
+            name: self.name.clone(),
+            node: self.id.to_string(),
+            epoch: membership.epoch.map(|epoch| epoch.0),
+            member: membership.is_leased,
+            ready: *self.cluster.readiness().borrow(),
+            engine_heard_seconds: self.cluster.engine_heard().map(|at| at.elapsed().as_secs()),
+            nodes: nodes.iter().take(SHOWN).map(shown).collect(),
+            report: seen.report.as_ref().map(|(line, _)| line.clone()),
+        }
+    }
+}
+
+impl NewNode {
+    /// The node, its future and its events, for tests that handle events themselves.
+    #[cfg(test)]
+    pub(super) fn into_parts(
+        self,
+    ) -> (Arc<ServerNode>, Pin<Box<dyn Future<Output = ()> + Send>>, ServerEvents) {
+        (self.node, self.task, self.events)
+    }
+
+    /// Runs the node, and what the server has to do for it, on the runtime of the caller until
+    /// `tasks` is dropped.
+    pub(crate) fn run(self, registry: &Arc<Registry>, tasks: &mut JoinSet<()>) {
+        let Self { node, task, events } = self;
+        tasks.spawn(task);
+        tasks.spawn(follow_events(Arc::clone(&node), Arc::clone(registry), events));
+        tasks.spawn(follow_losses(Arc::clone(&node), Arc::clone(registry)));
+        tasks.spawn(follow_views(node));
+    }
+}
+
+/// Handles the events of the cluster. An event that takes long delays later events, so the claims
+/// that were lost have a task of their own.
+async fn follow_events(node: Arc<ServerNode>, registry: Arc<Registry>, mut events: ServerEvents) {
+    while let Some(event) = events.next().await {
+        node.handle(event, &registry).await;
+    }
+}
+
+/// Closes the entrances whose resources other owners have, and applies the registrations of their
+/// clients again, so that the clients are told. A process that has to yield is not told that its
+/// addresses are taken: its links end before its registration is applied again.
+async fn follow_losses(node: Arc<ServerNode>, registry: Arc<Registry>) {
+    // In the order of their times, each client once.
+    let mut later: VecDeque<(tokio::time::Instant, String)> = VecDeque::new();
+    loop {
+        let due = later.front().map(|(at, _)| *at);
+        let lost = tokio::select! {
+            lost = node.directory.next_lost() => lost,
+            () = until(due) => {
+                if let Some((_, client)) = later.pop_front() {
+                    registry.review_lost(&client).await;
+                }
+                continue;
+            }
+        };
+        let LostClaim { key, claim: HeldClaim { owner, given, .. } } = lost;
+        let Some(resource) = resource(&key) else { continue };
+        let clients = registry.lose(&owner.client, &resource, Generation(given.0)).await;
+        let yields = node.is_with_other_process(&key, &owner.client).await;
+        for client in clients {
+            if !yields {
+                registry.review_lost(&client).await;
+            } else if later.iter().all(|(_, other)| *other != client) {
+                later.push_back((tokio::time::Instant::now() + YIELDS, client));
+            }
+        }
+    }
+}
+
+/// Waits for an instant; for ever without one.
+async fn until(at: Option<tokio::time::Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Notes nodes that come and go, and the moments from which the cluster answers again.
+pub(super) async fn follow_views(node: Arc<ServerNode>) {
+    let (mut nodes, mut membership) = (node.cluster.nodes(), node.cluster.membership());
+    let mut is_leased = false;
+    loop {
+        nodes.mark_unchanged();
+        let was_leased =
+            std::mem::replace(&mut is_leased, membership.borrow_and_update().is_leased);
+        if is_leased && !was_leased {
+            node.directory.answers_again();
+        }
+        node.note_nodes();
+        tokio::select! {
+            changed = nodes.changed() => if changed.is_err() { return },
+            changed = membership.changed() => if changed.is_err() { return },
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Tests of the server as a node of a cluster, on an engine in memory and on etcd.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::names::{Instance, NodeId};
+use cluster::node::NodeSettings;
+use cluster::record::{Described, VERSIONS};
+use proto::InstanceId;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::presence::{ProcessHere, instance_of};
+use super::server_node::{NewNode, ServerNode, follow_views};
+use super::table::ClaimNews;
+use super::{NodeMail, Presence};
+use crate::directory::model::{agrees, owners};
+use crate::directory::{Claim, Class, Directory, Key, NodeEpoch, NotGiven, Owner, Subject, Topic};
+use config::Over;
+pub(crate) use memory::MemoryEngine;
+
+#[path = "../../../cluster-node/tests/memory.rs"]
+#[allow(dead_code, reason = "the tests of the crate cluster-node use the rest")]
+mod memory;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn settings(name: &str) -> NodeSettings {
+    let process = name.bytes().fold(1, |sum, byte| sum * 257 + u64::from(byte));
+    let record = Described {
+        process,
+        versions: VERSIONS,
+        peers: Vec::new(),
+        clients: Vec::new(),
+        zone: "z".into(),
+        program: "0".into(),
+        draining: false,
+        links: 0,
+    };
+    let node = NodeId::new(name).unwrap();
+    let gather = cluster::node::GATHER;
+    NodeSettings { cluster: "test".into(), node, record, cache: 100, seed: process, gather }
+}
+
+pub(crate) fn new_node(name: &str, engine: MemoryEngine) -> NewNode {
+    ServerNode::over(settings(name), engine, NodeMail::default(), None)
+}
+
+/// A node whose events only its directory handles.
+struct Alone {
+    node: Arc<ServerNode>,
+    _tasks: JoinSet<()>,
+}
+
+impl Alone {
+    async fn start(name: &str, engine: MemoryEngine) -> Self {
+        let (node, task, mut events) = new_node(name, engine).into_parts();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(task);
+        tasks.spawn(follow_views(Arc::clone(&node)));
+        let directory = Arc::clone(node.directory());
+        tasks.spawn(async move {
+            use cluster_node::ServerEvent;
+            while let Some(event) = events.next().await {
+                match event {
+                    ServerEvent::Lost { key, generation } => {
+                        directory.hear(&key, ClaimNews::Lost(generation));
+                    }
+                    ServerEvent::Renumbered { key, former, generation } => {
+                        directory.hear(&key, ClaimNews::Renumbered(former, generation));
+                    }
+                    ServerEvent::Kick { .. }
+                    | ServerEvent::Revoked { .. }
+                    | ServerEvent::Report { .. } => {}
+                }
+            }
+        });
+        let mut membership = node.cluster().membership();
+        let joins = membership.wait_for(|now| now.is_leased);
+        timeout(30 * SECOND, joins).await.unwrap().unwrap();
+        Self { node, _tasks: tasks }
+    }
+
+    fn directory(&self) -> Arc<dyn Directory> {
+        Arc::<super::Shared>::clone(self.node.directory())
+    }
+
+    /// A process of a client logs in, and has this number.
+    fn log_in(&self, client: &str, session: u64, instance: u64) {
+        self.node.presence().changed(client, &[process(session, instance, true)], 1);
+    }
+}
+
+const fn process(session: u64, instance: u64, is_in_force: bool) -> ProcessHere {
+    ProcessHere { session, instance: Instance(instance), links: 1, is_in_force }
+}
+
+fn owner(client: &str, process: u64) -> Owner {
+    Owner { client: client.into(), process, node: NodeEpoch::HERE }
+}
+
+fn key(port: u16) -> Key {
+    Key::Port(Over::Tcp, Class::Public, port)
+}
+
+async fn claim(
+    directory: &Arc<dyn Directory>,
+    port: u16,
+    owner: &Owner,
+) -> Result<Claim, NotGiven> {
+    Claim::new(directory, (key(port), "".into()), owner).await
+}
+
+/// Claims until the claim is held: a release takes some milliseconds.
+async fn insist(directory: &Arc<dyn Directory>, port: u16, owner: &Owner) -> Claim {
+    for _ in 0..20 {
+        if let Ok(claim) = claim(directory, port, owner).await {
+            return claim;
+        }
+        sleep(SECOND / 20).await;
+    }
+    panic!("the resource is not freed");
+}
+
+async fn holder(directory: &Arc<dyn Directory>, port: u16) -> Option<Owner> {
+    let found = directory.whereabouts(vec![Subject::Key(key(port))]).await.unwrap().remove(0);
+    found?.owners.into_iter().next()
+}
+
+/// The presence of the owners of a random sequence of calls.
+fn present(presence: &Presence) {
+    for owner in owners() {
+        let sessions = owners().into_iter().filter(|other| other.client == owner.client);
+        let sessions = sessions.map(|other| other.process);
+        let latest = sessions.clone().max().unwrap();
+        let all: Vec<_> = sessions.map(|id| process(id, 100 + id, id == latest)).collect();
+        presence.changed(&owner.client, &all, 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_directory_of_a_cluster_has_the_answers_of_the_model() {
+    for seed in 0..20 {
+        let node = Alone::start("a", MemoryEngine::new()).await;
+        present(node.node.presence());
+        agrees(&**node.node.directory(), seed, 150, false).await;
+    }
+}
+
+/// Two nodes, and the engine as each of them sees it.
+async fn two() -> ([Alone; 2], [MemoryEngine; 2]) {
+    let engine = MemoryEngine::new();
+    let engines = [engine.of_another_node(), engine];
+    let first = Alone::start("a", engines[0].clone()).await;
+    ([first, Alone::start("b", engines[1].clone()).await], engines)
+}
+
+/// Asks until the answer is as wanted, for 30 s at most.
+async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
+    for _ in 0..300 {
+        if is_so().await {
+            return;
+        }
+        sleep(SECOND / 10).await;
+    }
+    panic!("not within 30 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_at_one_node_is_taken_at_the_other_until_it_is_dropped() {
+    let ([a, b], _) = two().await;
+    a.log_in("home", 1, 11);
+    b.log_in("other", 1, 21);
+    let [here, there] = [a.directory(), b.directory()];
+    assert!(here.is_shared());
+    let first = claim(&here, 1, &owner("home", 1)).await.unwrap();
+    assert_eq!(claim(&there, 1, &owner("other", 1)).await.unwrap_err(), NotGiven::Taken);
+    assert_eq!(holder(&here, 1).await, Some(owner("home", 1)));
+    eventually(async || holder(&there, 1).await.is_some()).await;
+    let seen = holder(&there, 1).await.unwrap();
+    assert_eq!((&*seen.client, seen.process), ("home", 11));
+    assert_ne!(seen.node, NodeEpoch::HERE);
+    drop(first);
+    let second = insist(&there, 1, &owner("other", 1)).await;
+    assert_eq!(claim(&here, 1, &owner("home", 1)).await.unwrap_err(), NotGiven::Taken);
+    drop(second);
+    // A process that has ended claims nothing.
+    assert_eq!(claim(&here, 1, &owner("home", 2)).await.unwrap_err(), NotGiven::Away);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_number_has_changed_is_passed_on_and_released() {
+    let ([a, b], [engine, _]) = two().await;
+    a.node.presence().changed("home", &[process(1, 11, true), process(2, 12, false)], 2);
+    b.log_in("other", 1, 21);
+    let [here, there] = [a.directory(), b.directory()];
+    let mut answers = here.follow(Topic::Answers);
+    answers.mark_unchanged();
+    let held = Arc::new(claim(&here, 1, &owner("home", 1)).await.unwrap());
+    let other = claim(&here, 2, &owner("home", 1)).await.unwrap();
+    let epoch = a.node.cluster().membership().borrow().epoch;
+    // The lease of the node ends, and nobody claims the ports meanwhile.
+    engine.hang(true);
+    sleep(25 * SECOND).await;
+    assert_eq!(claim(&here, 3, &owner("home", 1)).await.unwrap_err(), NotGiven::Away);
+    assert!(!answers.has_changed().unwrap());
+    engine.hang(false);
+    timeout(30 * SECOND, answers.changed()).await.unwrap().unwrap();
+    assert_ne!(a.node.cluster().membership().borrow().epoch, epoch);
+    eventually(async || holder(&there, 1).await.is_some()).await;
+    eventually(async || {
+        let status = a.node.status();
+        status.member && status.ready && status.nodes.len() == 2 && status.epoch.is_some()
+    })
+    .await;
+
+    let pass = [(Arc::clone(&held), "".into())];
+    assert_eq!(Claim::pass(&here, &pass, &owner("home", 2)).await, [Ok(())]);
+    assert_eq!(holder(&here, 1).await, Some(owner("home", 2)));
+    drop(other);
+    drop(insist(&there, 2, &owner("other", 1)).await);
+    drop((pass, held));
+    drop(insist(&there, 1, &owner("other", 1)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_process_of_a_client_at_another_node_gets_its_address_and_keeps_it() {
+    let ([a, b], _) = two().await;
+    let [here, there] = [a.directory(), b.directory()];
+    a.log_in("home", 1, 11);
+    let first = claim(&here, 1, &owner("home", 1)).await.unwrap();
+    eventually(async || {
+        let found = here.whereabouts(vec![Subject::Client("home".into())]).await.unwrap();
+        found[0].is_some()
+    })
+    .await;
+    b.log_in("home", 5, 12);
+    let second = claim(&there, 1, &owner("home", 5)).await.unwrap();
+    let lost = timeout(30 * SECOND, a.node.directory().next_lost()).await.unwrap();
+    assert_eq!((lost.claim.owner, lost.claim.instance), (owner("home", 1), Instance(11)));
+    // The former process does not know yet that it has to yield, and takes nothing back.
+    assert_eq!(claim(&here, 1, &owner("home", 1)).await.unwrap_err(), NotGiven::Taken);
+    drop(first);
+    assert_eq!(holder(&there, 1).await, Some(owner("home", 5)));
+    drop(second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_nobody_waits_for_stays_with_nobody() {
+    let ([a, b], _) = two().await;
+    a.log_in("home", 1, 11);
+    b.log_in("other", 1, 21);
+    let [here, there] = [a.directory(), b.directory()];
+    for micros in [0, 1_500, 2_500, 10_000] {
+        let own = owner("home", 1);
+        let waiting = claim(&here, 1, &own);
+        drop(timeout(Duration::from_micros(micros), waiting).await);
+        sleep(SECOND).await;
+        assert!(claim(&there, 1, &owner("other", 1)).await.is_ok(), "{micros} us");
+        sleep(SECOND).await;
+    }
+}
+
+#[test]
+fn processes_that_run_beside_each_other_are_one_process_of_the_cluster() {
+    let [one, two] = [1, 2].map(|n| InstanceId([n; 16]));
+    assert_eq!(instance_of("home", one, false), Instance(0x0101_0101_0101_0101));
+    assert_ne!(instance_of("home", one, false), instance_of("home", two, false));
+    assert_eq!(instance_of("home", one, true), instance_of("home", two, true));
+    assert_ne!(instance_of("home", one, true), instance_of("work", one, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cluster_knows_the_process_in_charge_and_a_process_that_yields_is_refused_for_a_while()
+{
+    let a = Alone::start("a", MemoryEngine::new()).await;
+    let presence = a.node.presence();
+    let place = async || {
+        let found = a.directory().whereabouts(vec![Subject::Client("home".into())]).await;
+        Some(found.ok()?.remove(0)?.owners.first()?.process)
+    };
+    presence.changed("home", &[process(1, 11, true)], 1);
+    eventually(async || place().await == Some(11)).await;
+    // A newer process has logged in; the links of the former end one after another.
+    presence.changed("home", &[process(1, 11, false), process(2, 12, true)], 2);
+    presence.changed("home", &[process(2, 12, true)], 1);
+    eventually(async || place().await == Some(12)).await;
+    presence.changed("home", &[], 0);
+    eventually(async || place().await.is_none()).await;
+    assert_eq!(presence.instance("home", 2), None);
+
+    let now = std::time::Instant::now();
+    presence.note_yielded("home", Instance(12), now);
+    assert!(presence.has_yielded("home", Instance(12), now));
+    assert!(!presence.has_yielded("home", Instance(13), now));
+    assert!(!presence.has_yielded("work", Instance(12), now));
+    assert!(!presence.has_yielded("home", Instance(12), now + 15 * SECOND));
+}

@@ -1,0 +1,218 @@
+//! What other nodes of the cluster do: a client logs in there, or gets an address that this server
+//! publishes. A server without a cluster has none of this.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cluster::names::Instance;
+use logging::AUDIT;
+use proto::greeting::{Grant, Refusal};
+
+use super::Registry;
+use super::sessions::Sessions;
+use super::takeover::close_links;
+use crate::cluster::instance_of;
+use crate::directory::{Generation, Key};
+
+impl Registry {
+    /// Tells the cluster of the processes of a client, whose links have changed. The caller holds
+    /// the lock of the sessions, so that the cluster hears of changes in their order.
+    pub(super) fn tell_presence(&self, sessions: &Sessions, name: &str) {
+        if let Some(presence) = &self.presence {
+            presence.changed(name, &sessions.processes_here(name), sessions.all_links());
+        }
+    }
+
+    /// Whether the other nodes admit a log-in.
+    pub(super) fn admits_elsewhere(&self, grant: &Grant, beside: bool) -> Result<(), Refusal> {
+        let Some(presence) = &self.presence else { return Ok(()) };
+        let name = grant.name.as_str();
+        if presence.is_revoked(name) {
+            return Err(Refusal::BadCredential);
+        }
+        let instance = instance_of(name, grant.instance, beside);
+        if presence.has_yielded(name, instance, Instant::now()) {
+            return Err(Refusal::Superseded);
+        }
+        Ok(())
+    }
+
+    /// From now on clients should go to other nodes.
+    pub(super) fn drain_presence(&self) {
+        if let Some(presence) = &self.presence {
+            presence.drain(self.sessions().all_links());
+        }
+    }
+
+    /// A process of a client at another node is in charge: the links of this process end.
+    pub(crate) async fn yield_elsewhere(&self, name: &str, instance: Instance) {
+        let links: Vec<_> = {
+            let sessions = self.sessions();
+            let own =
+                sessions.processes_here(name).into_iter().filter(|it| it.instance == instance);
+            let own: Vec<_> = own.map(|process| process.session).collect();
+            let all = sessions.links_of(name, None).into_iter();
+            all.filter(|(session, _)| own.contains(&session.id)).collect()
+        };
+        if !links.is_empty() {
+            tracing::info!(target: AUDIT, client = name, "a process of client {name} at another node takes over its services");
+        }
+        close_links(Arc::clone(&self.handles), links).await;
+    }
+
+    /// Another owner has the resource of this claim: the entrances at the resource close. Returns
+    /// the clients whose registrations have to be applied again.
+    pub(crate) async fn lose(
+        &self,
+        client: &str,
+        key: &Key,
+        generation: Generation,
+    ) -> BTreeSet<String> {
+        tracing::info!(
+            target: AUDIT,
+            client,
+            ?key,
+            "client {client} has lost an address to another client, or to a process at another node"
+        );
+        let at = (&*self.handles, &*self.shared.hosts);
+        let mut clients = self.published.lose_shared((key, generation), at).await;
+        self.published.lose(client, (key, generation), at).await;
+        clients.insert(client.to_owned());
+        clients
+    }
+
+    /// Applies the registration of a client again that has lost an address, and tells the client.
+    pub(crate) async fn review_lost(&self, client: &str) {
+        self.review(client).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use config::{ServerFlags, Text};
+    use ops::Serving as _;
+    use proto::control::{Register, Registered, ServiceErrorCode, ServiceSpec, ServiceTerms};
+    use proto::greeting::Name;
+    use tokio::task::JoinSet;
+    use tokio::time::sleep;
+
+    use super::super::sessions::tests::{Accepted, greeting, log_in};
+    use super::super::tests::{apply, sources};
+    use super::*;
+    use crate::Server;
+    use crate::cluster::tests::{MemoryEngine, new_node};
+    use crate::directory::Directory;
+    use node::names::Space;
+
+    /// A server at which one client may publish any name, as a node.
+    struct TestNode {
+        server: Server,
+        registry: Arc<Registry>,
+        _tasks: JoinSet<()>,
+    }
+
+    async fn start(name: &str, engine: MemoryEngine) -> TestNode {
+        let text = "listen: tcp://127.0.0.1:0\nworkers: 1\npublic_bind: 127.0.0.1\n\
+                    http: { listen: '127.0.0.1:0' }\nclients: [{ name: home, token: \
+                    q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi, allow: { http: '*' } }]\n";
+        let text = Text { name: "server.yaml", text };
+        let config = config::load_server(Some(text), &ServerFlags::default(), &sources()).unwrap();
+        let server = Server::start(config.config, None).await.unwrap();
+        let new = new_node(name, engine);
+        let (node, mut tasks) = (Arc::clone(&new.node), JoinSet::new());
+        let (shared, handles) = (server.registry().shared_arc(), &server.registry().handles);
+        let directory: Arc<dyn Directory> = Arc::<crate::cluster::Shared>::clone(node.directory());
+        let presence = Some(Arc::clone(node.presence()));
+        let registry = Registry::new(Arc::clone(shared), Arc::clone(handles), directory, presence);
+        new.run(&registry, &mut tasks);
+        let mut membership = node.cluster().membership();
+        membership.wait_for(|now| now.is_leased).await.unwrap();
+        TestNode { server, registry, _tasks: tasks }
+    }
+
+    impl TestNode {
+        /// A process logs in with one link.
+        fn log_in(&self, of: &Accepted, serial: u64) {
+            let mut sessions = self.registry.sessions();
+            log_in(&mut sessions, of, serial).unwrap();
+            self.registry.tell_presence(&sessions, "home");
+        }
+
+        async fn register(&self, serial: u64, generation: u64) -> Registered {
+            let spec = ServiceSpec {
+                name: Name::new("web").unwrap(),
+                public: vec!["http://app.example".to_owned()],
+                terms: ServiceTerms::default(),
+            };
+            let services = vec![spec];
+            let register = Register { generation, services, leaving: false, standby: false };
+            apply(&self.registry, serial, register).await.unwrap()
+        }
+
+        async fn publishes(&self) -> bool {
+            let key = Key::Name(Space::Http, "app.example".into());
+            self.registry.published.turn("home").await.has(&key)
+        }
+    }
+
+    async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
+        for _ in 0..600 {
+            if is_so().await {
+                return;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        panic!("not within 60 s");
+    }
+
+    fn code(registered: &Registered) -> Option<ServiceErrorCode> {
+        registered.results[0].outcome.as_ref().err().map(|error| error.code)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_process_that_logs_in_at_another_node_gets_the_services_of_its_client() {
+        let engine = MemoryEngine::new();
+        let a = start("a", engine.of_another_node()).await;
+        let b = start("b", engine).await;
+        let accepted = greeting();
+        let [first, second] = [1, 2].map(|instance| accepted.by("home", instance, true));
+        a.log_in(&first, 1);
+        assert_eq!(code(&a.register(1, 1).await), None);
+        assert!(a.publishes().await && a.registry.admit(first.grant()).is_ok());
+        b.log_in(&second, 1);
+        assert_eq!(code(&b.register(1, 1).await), None);
+        assert!(b.publishes().await);
+
+        // The former process has no entrance any more, and yields.
+        eventually(async || !a.publishes().await).await;
+        eventually(async || a.registry.admit(first.grant()) == Err(Refusal::Superseded)).await;
+        assert!(b.registry.admit(second.grant()).is_ok());
+        assert_eq!(code(&a.register(1, 2).await), Some(ServiceErrorCode::NameTaken));
+        assert!(b.publishes().await);
+        // With its last link the later process frees the name.
+        b.registry.link_ended(1).await;
+        assert!(!b.publishes().await);
+        let third = accepted.by("home", 3, true);
+        a.log_in(&third, 3);
+        assert_eq!(code(&a.register(3, 1).await), None);
+        for node in [a, b] {
+            node.server.close().await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn services_wait_while_the_engine_is_away_and_are_published_when_it_answers() {
+        let engine = MemoryEngine::new();
+        let a = start("a", engine.clone()).await;
+        let accepted = greeting().by("home", 1, true);
+        a.log_in(&accepted, 1);
+        engine.hang(true);
+        assert_eq!(code(&a.register(1, 1).await), Some(ServiceErrorCode::Waits));
+        engine.hang(false);
+        eventually(async || a.publishes().await).await;
+        a.server.close().await;
+    }
+}
