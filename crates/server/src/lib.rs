@@ -346,6 +346,7 @@ impl Server {
             memory: survey::memory(handles).await,
             descriptors: descriptors::survey(),
             udp: survey::udp(),
+            cluster: self.node.as_ref().map(|node| node.status()),
             ..Status::default()
         }
     }
@@ -425,7 +426,6 @@ impl Daemon for Server {
                 names_away: names_away.iter().take(AWAY_MAX).map(shown).collect(),
                 names_away_total: u64::try_from(names_away.len()).unwrap_or(u64::MAX),
                 holds: self.holds(),
-                cluster: self.node.as_ref().map(|node| node.status()),
                 logins: self.registry.brake().outcomes(),
                 tasks: survey::tasks(self.workers.handles()).await,
                 peers: Peers {

@@ -126,6 +126,13 @@ impl Presence {
         sessions.find(|(id, _)| *id == session).map(|(_, instance)| *instance)
     }
 
+    /// The session of the process with this number.
+    pub(super) fn session(&self, client: &str, instance: Instance) -> Option<u64> {
+        let clients = lock(&self.clients);
+        let sessions = clients.get(client)?.sessions.iter();
+        sessions.filter(|(_, own)| *own == instance).map(|(id, _)| *id).max()
+    }
+
     /// A process at another node is in charge: this process is refused for a while.
     pub(super) fn note_yielded(&self, client: &str, instance: Instance, now: Instant) {
         let mut yielded = lock(&self.yielded);

@@ -208,7 +208,9 @@ impl Shared {
             Located::Nowhere => return Ok(None),
             Located::Here(instance) => {
                 let Subject::Client(client) = subject else { return Ok(None) };
-                let owner = Owner { client, process: instance.0, node: NodeEpoch::HERE };
+                let session = self.presence.session(&client, instance);
+                let Some(process) = session else { return Ok(None) };
+                let owner = Owner { client, process, node: NodeEpoch::HERE };
                 Whereabouts { owners: vec![owner], generation: Generation(0) }
             }
             Located::There { generation, record, .. } => {

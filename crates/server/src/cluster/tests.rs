@@ -280,11 +280,11 @@ async fn the_cluster_knows_the_process_in_charge_and_a_process_that_yields_is_re
         Some(found.ok()?.remove(0)?.owners.first()?.process)
     };
     presence.changed("home", &[process(1, 11, true)], 1);
-    eventually(async || place().await == Some(11)).await;
+    eventually(async || place().await == Some(1)).await;
     // A newer process has logged in; the links of the former end one after another.
     presence.changed("home", &[process(1, 11, false), process(2, 12, true)], 2);
     presence.changed("home", &[process(2, 12, true)], 1);
-    eventually(async || place().await == Some(12)).await;
+    eventually(async || place().await == Some(2)).await;
     presence.changed("home", &[], 0);
     eventually(async || place().await.is_none()).await;
     assert_eq!(presence.instance("home", 2), None);

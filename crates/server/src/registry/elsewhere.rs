@@ -92,8 +92,13 @@ impl Registry {
 mod tests {
     use std::time::Duration;
 
+    use cluster::engine::{Operation, Performed, Range, Transaction};
+    use cluster::keys::{Keyspace, RecordPlace};
+    use cluster::names::{self, ClientName};
+    use cluster::record::{Holding, Record as _, Revoked};
     use config::{ServerFlags, Text};
     use ops::Serving as _;
+    use proto::HttpOptions;
     use proto::control::{Register, Registered, ServiceErrorCode, ServiceSpec, ServiceTerms};
     use proto::greeting::Name;
     use tokio::task::JoinSet;
@@ -103,13 +108,16 @@ mod tests {
     use super::super::tests::{apply, sources};
     use super::*;
     use crate::Server;
+    use crate::cluster::about::{self, About};
     use crate::cluster::tests::{MemoryEngine, new_node};
+    use crate::cluster::{ServerNode, Shared};
     use crate::directory::Directory;
     use node::names::Space;
 
     /// A server at which one client may publish any name, as a node.
     struct TestNode {
         server: Server,
+        node: Arc<ServerNode>,
         registry: Arc<Registry>,
         _tasks: JoinSet<()>,
     }
@@ -124,13 +132,13 @@ mod tests {
         let new = new_node(name, engine);
         let (node, mut tasks) = (Arc::clone(&new.node), JoinSet::new());
         let (shared, handles) = (server.registry().shared_arc(), &server.registry().handles);
-        let directory: Arc<dyn Directory> = Arc::<crate::cluster::Shared>::clone(node.directory());
+        let directory: Arc<dyn Directory> = Arc::<Shared>::clone(node.directory());
         let presence = Some(Arc::clone(node.presence()));
         let registry = Registry::new(Arc::clone(shared), Arc::clone(handles), directory, presence);
         new.run(&registry, &mut tasks);
         let mut membership = node.cluster().membership();
         membership.wait_for(|now| now.is_leased).await.unwrap();
-        TestNode { server, registry, _tasks: tasks }
+        TestNode { server, node, registry, _tasks: tasks }
     }
 
     impl TestNode {
@@ -142,12 +150,16 @@ mod tests {
         }
 
         async fn register(&self, serial: u64, generation: u64) -> Registered {
-            let spec = ServiceSpec {
-                name: Name::new("web").unwrap(),
-                public: vec!["http://app.example".to_owned()],
-                terms: ServiceTerms::default(),
-            };
-            let services = vec![spec];
+            self.register_all(serial, generation, vec![spec("web", "http://app.example", None)])
+                .await
+        }
+
+        async fn register_all(
+            &self,
+            serial: u64,
+            generation: u64,
+            services: Vec<ServiceSpec>,
+        ) -> Registered {
             let register = Register { generation, services, leaving: false, standby: false };
             apply(&self.registry, serial, register).await.unwrap()
         }
@@ -156,6 +168,14 @@ mod tests {
             let key = Key::Name(Space::Http, "app.example".into());
             self.registry.published.turn("home").await.has(&key)
         }
+    }
+
+    /// A service at a public address, below a path.
+    fn spec(name: &str, public: &str, path: Option<&str>) -> ServiceSpec {
+        let path = path.map(str::to_owned);
+        let http = HttpOptions { path, ..HttpOptions::default() };
+        let terms = ServiceTerms { http, ..ServiceTerms::default() };
+        ServiceSpec { name: Name::new(name).unwrap(), public: vec![public.to_owned()], terms }
     }
 
     async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
@@ -214,5 +234,71 @@ mod tests {
         engine.hang(false);
         eventually(async || a.publishes().await).await;
         a.server.close().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_claim_of_a_name_describes_the_services_as_they_are_registered_now() {
+        let engine = MemoryEngine::new();
+        let a = start("a", engine.clone()).await;
+        a.log_in(&greeting().by("home", 1, true), 1);
+        let host = names::Key::Host(names::Space::Http, "app.example".into());
+        let key = Keyspace::new("test").of(&RecordPlace::Resource(host));
+        let described = || {
+            let then = vec![Operation::Range(Range::of(key.clone()))];
+            let question = Transaction { then, ..Transaction::default() };
+            let answers = engine.transact(&question).unwrap().answers;
+            let [Performed::Range { keys, .. }] = &answers[..] else { panic!("{answers:?}") };
+            let record = Holding::decode(&keys[0].value).unwrap();
+            about::decode(&record.about).unwrap()
+        };
+        let below = |path: &'static str| spec("files", "http://app.example", Some(path));
+        let web = spec("web", "http://app.example", None);
+        for (generation, services) in
+            (1..).zip([vec![web.clone()], vec![web.clone(), below("/f")], vec![below("/g")]])
+        {
+            let registered = a.register_all(1, generation, services.clone()).await;
+            assert!(registered.results.iter().all(|result| result.outcome.is_ok()));
+            if generation < 3 {
+                assert_eq!(described(), About { services, is_whole: true });
+            } else {
+                // The first service has given the name up, and the other claims it.
+                eventually(async || described().services == services).await;
+            }
+        }
+        a.server.close().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_client_without_rights_in_the_cluster_is_refused_until_it_has_them_again() {
+        let engine = MemoryEngine::new();
+        let a = start("a", engine.clone()).await;
+        let accepted = greeting().by("home", 1, true);
+        assert!(a.registry.admit(accepted.grant()).is_ok());
+        let place = RecordPlace::Revoked(ClientName::new("home").unwrap());
+        let key = Keyspace::new("test").of(&place);
+        let put = Operation::Put { key: key.clone(), value: Revoked {}.encode(), lease: None };
+        for (operation, wanted) in
+            [(put, Err(Refusal::BadCredential)), (Operation::Delete { key }, Ok(()))]
+        {
+            let change = Transaction { then: vec![operation], ..Transaction::default() };
+            engine.transact(&change).unwrap();
+            eventually(async || a.registry.admit(accepted.grant()) == wanted).await;
+        }
+        a.server.close().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn other_nodes_see_that_a_node_drains() {
+        let engine = MemoryEngine::new();
+        let a = start("a", engine.of_another_node()).await;
+        let b = start("b", engine).await;
+        a.log_in(&greeting().by("home", 1, true), 1);
+        let seen = || b.node.status().nodes.into_iter().find(|node| node.name == "a");
+        eventually(async || seen().is_some_and(|node| node.links == 1 && !node.draining)).await;
+        a.registry.close_entrances().await;
+        eventually(async || seen().is_some_and(|node| node.draining)).await;
+        for node in [a, b] {
+            node.server.close().await;
+        }
     }
 }
