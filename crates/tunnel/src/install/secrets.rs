@@ -646,6 +646,28 @@ mod tests {
     }
 
     #[test]
+    fn the_files_of_a_cluster_become_credentials() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a.pem", "c.pem", "k.pem"] {
+            fs::write(dir.path().join(name), "swordfish").unwrap();
+        }
+        let text = "listen: tls://[::]:7000\ncluster: { name: c, \
+                    peers: { listen: 'tls://127.0.0.1:1', ca: a.pem, cert: c.pem, key: k.pem }, \
+                    directory: { etcd: 'https://a', user: u, password_file: a.token, tls: { ca: a.pem } } }\n";
+        let split = split_of(text, dir.path()).unwrap();
+        let names: BTreeSet<_> = split.credentials.iter().map(|c| &*c.name).collect();
+        let wanted =
+            ["peers-ca", "peers-cert", "peers-key", "directory-password", "directory-tls-ca"];
+        assert_eq!(
+            names,
+            wanted.map(|name| format!("cluster-{name}")).iter().map(|n| &**n).collect()
+        );
+        for name in ["cluster-peers-key", "cluster-directory-password"] {
+            assert!(split.text.contains(&format!("${{CREDENTIALS_DIRECTORY}}/{name}")), "{name}");
+        }
+    }
+
+    #[test]
     fn a_log_of_requests_lies_where_the_unit_may_write() {
         let server = |log: &str| {
             let text =

@@ -119,7 +119,8 @@ fn a_private_key_that_others_may_read_is_warned_of_at_start_and_by_check() {
         let key = at(file).join("key.pem");
         fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
     };
-    ["server", "hook", "one", "two"].into_iter().for_each(|name| make(name, 0o644));
+    let exposed = ["server", "hook", "one", "two", "node", "etcd"];
+    exposed.into_iter().for_each(|name| make(name, 0o644));
     make("fine", 0o600);
     fs::write(at("t"), ops::token().unwrap()).unwrap();
     fs::set_permissions(at("t"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -154,6 +155,11 @@ fn a_private_key_that_others_may_read_is_warned_of_at_start_and_by_check() {
     };
     assert_eq!(start("server", &auth), ["server", "hook"]);
     assert_eq!(start("fine", ""), [""; 0]);
+    let cluster = "cluster: { name: c, peers: { listen: 'tls://127.0.0.1:1', ca: node/cert.pem, \
+                   cert: node/cert.pem, key: node/key.pem }, directory: { etcd: \
+                   'https://127.0.0.1:1', tls: { ca: etcd/cert.pem, cert: etcd/cert.pem, \
+                   key: etcd/key.pem } } }\n";
+    assert_eq!(start("fine", cluster), ["node", "etcd"]);
 
     let client_file = at("client.yaml");
     let pair = |name: &str| format!("pin: \"{pin}\", cert: {name}/cert.pem, key: {name}/key.pem");
@@ -276,6 +282,16 @@ fn what_a_file_names_is_opened_and_told_with_its_place() {
                  tls_routes:\n  certificates: [{ cert: one/cert.pem, key: one/key.pem }, \
                  { cert: one/cert.pem, key: two/key.pem }]\n  \
                  acme: { accept_terms: true, ca: empty.pem }\n";
+    let node = "listen: tls://[::]\ncluster:\n  name: c\n  \
+                peers: { listen: 'tls://127.0.0.1:1', ca: no.pem, cert: one/cert.pem, \
+                key: two/key.pem }\n  directory: { etcd: ['https://127.0.0.1:1', \
+                'https://127.0.0.1:2'], tls: { ca: empty.pem } }\n";
+    let problems = said(node);
+    let [peers, key, etcd] = &problems[..] else { panic!("{problems:?}") };
+    assert!(peers.contains("cluster.peers.ca: ") && peers.contains("no.pem: No such"), "{peers}");
+    assert!(key.contains("cluster.peers.key: ") && key.contains("does not belong to"), "{key}");
+    assert!(etcd.contains("cluster.directory.tls.ca: "), "{etcd}");
+    assert!(etcd.contains("no certificate in it"), "{etcd}");
     let problems = said(doors);
     let [page, key, ca] = &problems[..] else { panic!("{problems:?}") };
     assert!(page.contains("it.yaml:2:29: http.pages.not_found: "), "{page}");
