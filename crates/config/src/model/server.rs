@@ -49,6 +49,7 @@ pub struct ServerConfig {
     pub clients: Vec<ClientGrant>,
     /// Admits clients without an entry, with these rights and limits for each of them.
     ///
+    /// A node of a cluster admits none: a name that one node reserves is free at the others.
     /// `None`: unknown clients are refused.
     #[key("`true`, `false` or a map", name = "allow_any_client", map, keys = AnyClient,
         default = "false", live, rank = 4)]

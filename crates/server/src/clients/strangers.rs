@@ -31,13 +31,16 @@ pub(crate) enum Denied {
     SourceIsFull,
     /// [`STRANGERS_MAX`] clients hold names.
     AllAreTaken,
+    /// The server is a node of a cluster: a name that one node reserves is free at the others, so a
+    /// stranger there would count as another process of the client.
+    Cluster,
 }
 
 impl Denied {
     /// The refusal that the client gets.
     pub(crate) const fn refusal(self) -> Refusal {
         match self {
-            Self::Name => Refusal::BadCredential,
+            Self::Name | Self::Cluster => Refusal::BadCredential,
             Self::SourceIsFull | Self::AllAreTaken => Refusal::Limit,
         }
     }
@@ -53,6 +56,10 @@ impl Denied {
             Self::AllAreTaken => {
                 Some("4,096 clients hold a name by allow_any_client, which is the limit")
             }
+            Self::Cluster => Some(
+                "a node of a cluster admits nobody by allow_any_client: a name that one node \
+                 reserves is free at the others; add an entry under `clients`, or use auth.http",
+            ),
         }
     }
 }

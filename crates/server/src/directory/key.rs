@@ -1,5 +1,6 @@
 //! The words of the directory: resources, owners, and the numbers by which they are compared.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -60,6 +61,21 @@ impl Key {
         match self {
             Self::Port(over, class, port) => Some((*over, *class, *port)),
             Self::Name(..) => None,
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    /// The resource for a person: `tcp://:22`, `udp://192.0.2.1:53`, `http://app.example.com`. TLS
+    /// of a host in the space of TLS ends here or passes through.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port(over, Class::Public, port) => write!(f, "{over}://:{port}"),
+            Self::Port(over, Class::Named(address), port) => {
+                write!(f, "{over}://{}", SocketAddr::new(*address, *port))
+            }
+            Self::Name(Space::Http, name) => write!(f, "http://{name}"),
+            Self::Name(Space::Tls, name) => write!(f, "tls://{name}"),
         }
     }
 }

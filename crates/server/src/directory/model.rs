@@ -351,6 +351,14 @@ async fn a_claim_that_nobody_waits_for_claims_nothing() {
 }
 
 #[test]
+fn a_resource_is_shown_as_its_address() {
+    let shown = keys().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let names = ["http://a.example", "tls://a.example"];
+    assert_eq!(shown[..3], ["tcp://:1", "udp://:1", "tcp://127.0.0.1:1"]);
+    assert_eq!(shown[3..], names);
+}
+
+#[test]
 fn a_port_of_public_bind_is_the_same_resource_at_each_server() {
     let [one, two]: [IpAddr; 2] = [[192, 0, 2, 1].into(), [192, 0, 2, 2].into()];
     assert_eq!(Class::of(one, one), Class::of(two, two));

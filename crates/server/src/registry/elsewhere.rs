@@ -72,8 +72,7 @@ impl Registry {
         tracing::info!(
             target: AUDIT,
             client,
-            ?key,
-            "client {client} has lost an address to another client, or to a process at another node"
+            "client {client} has lost {key} to another client, or to its process at another node"
         );
         let at = (&*self.handles, &*self.shared.hosts);
         let mut clients = self.published.lose_shared((key, generation), at).await;
@@ -100,7 +99,7 @@ mod tests {
     use ops::Serving as _;
     use proto::HttpOptions;
     use proto::control::{Register, Registered, ServiceErrorCode, ServiceSpec, ServiceTerms};
-    use proto::greeting::Name;
+    use proto::greeting::{Name, StoredCredential};
     use tokio::task::JoinSet;
     use tokio::time::sleep;
 
@@ -108,6 +107,7 @@ mod tests {
     use super::super::tests::{apply, sources};
     use super::*;
     use crate::Server;
+    use crate::clients::Denied;
     use crate::cluster::about::{self, About};
     use crate::cluster::tests::{MemoryEngine, new_node};
     use crate::cluster::{ServerNode, Shared};
@@ -284,6 +284,17 @@ mod tests {
             engine.transact(&change).unwrap();
             eventually(async || a.registry.admit(accepted.grant()) == wanted).await;
         }
+        a.server.close().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nobody_takes_a_name_at_one_node_that_is_free_there_alone() {
+        let a = start("a", MemoryEngine::new()).await;
+        let (name, here) = (Name::new("stranger").unwrap(), [127, 0, 0, 1].into());
+        let token = StoredCredential { stored_key: [1; 32], server_key: [1; 32] };
+        let denied = a.registry.introduce(&name, token, here).unwrap_err();
+        assert_eq!((denied, denied.refusal()), (Denied::Cluster, Refusal::BadCredential));
+        assert!(denied.reason().unwrap().contains("cluster"));
         a.server.close().await;
     }
 

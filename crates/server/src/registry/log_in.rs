@@ -93,6 +93,9 @@ impl Registry {
         token: StoredCredential,
         source: IpAddr,
     ) -> Result<(), Denied> {
+        if self.presence.is_some() {
+            return Err(Denied::Cluster);
+        }
         let is_connected = |name: &str| self.is_connected(name);
         let clients = &self.shared.clients;
         clients.introduce(name.as_str(), token, source, is_connected, Instant::now())?;
