@@ -440,6 +440,14 @@ fn packages_of_a_release(site: &Site, _: Lengths) -> Result<Verdict> {
     }
 }
 
+/// Files of `tunnel generate certs`, and the names by which the example of a node names such files.
+const NODE_FILES: [(&str, &str); 4] = [
+    ("ca.crt", "cluster.crt"),
+    ("ca.crt", "etcd.crt"),
+    ("server.crt", "fra1.crt"),
+    ("server.key", "fra1.key"),
+];
+
 /// The binary accepts every file in `examples/`.
 fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
     let files = files_with_extension(&site.root.join("examples"), "yaml")?;
@@ -457,6 +465,10 @@ fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
     let token = fs::read_to_string(copies.join("token"))?;
     let certs = ["generate", "certs", "-s", "example.com", "--client", "home", "-o"];
     capture(Command::new(tunnel).args(certs).arg(&copies))?;
+    // The authorities of a cluster and of etcd, and the certificate of a node.
+    for (made, name) in NODE_FILES {
+        fs::copy(copies.join(made), copies.join(name))?;
+    }
     // A program that an example names is looked for beside it.
     let hook = "acme/dns-hook.sh";
     fs::create_dir_all(copies.join("acme"))?;
