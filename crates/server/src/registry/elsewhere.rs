@@ -91,6 +91,7 @@ impl Registry {
 mod tests {
     use std::time::Duration;
 
+    use bytes::Bytes;
     use cluster::engine::{Operation, Performed, Range, Transaction};
     use cluster::keys::{Keyspace, RecordPlace};
     use cluster::names::{self, ClientName};
@@ -236,6 +237,16 @@ mod tests {
         a.server.close().await;
     }
 
+    /// What the record at this key says of its services.
+    fn described(engine: &MemoryEngine, key: &Bytes) -> About {
+        let then = vec![Operation::Range(Range::of(key.clone()))];
+        let question = Transaction { then, ..Transaction::default() };
+        let answers = engine.transact(&question).unwrap().answers;
+        let [Performed::Range { keys, .. }] = &answers[..] else { panic!("{answers:?}") };
+        let record = Holding::decode(&keys[0].value).unwrap();
+        about::decode(&record.about).unwrap()
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_claim_of_a_name_describes_the_services_as_they_are_registered_now() {
         let engine = MemoryEngine::new();
@@ -243,14 +254,7 @@ mod tests {
         a.log_in(&greeting().by("home", 1, true), 1);
         let host = names::Key::Host(names::Space::Http, "app.example".into());
         let key = Keyspace::new("test").of(&RecordPlace::Resource(host));
-        let described = || {
-            let then = vec![Operation::Range(Range::of(key.clone()))];
-            let question = Transaction { then, ..Transaction::default() };
-            let answers = engine.transact(&question).unwrap().answers;
-            let [Performed::Range { keys, .. }] = &answers[..] else { panic!("{answers:?}") };
-            let record = Holding::decode(&keys[0].value).unwrap();
-            about::decode(&record.about).unwrap()
-        };
+        let described = || described(&engine, &key);
         let below = |path: &'static str| spec("files", "http://app.example", Some(path));
         let web = spec("web", "http://app.example", None);
         for (generation, services) in
@@ -265,6 +269,14 @@ mod tests {
                 eventually(async || described().services == services).await;
             }
         }
+        // The terms change while the engine is away.
+        let mut changed = below("/g");
+        changed.terms.priority = proto::Priority::Bulk;
+        engine.hang(true);
+        let registered = a.register_all(1, 4, vec![changed.clone()]).await;
+        assert_eq!(code(&registered), None);
+        engine.hang(false);
+        eventually(async || described().services == [changed.clone()]).await;
         a.server.close().await;
     }
 

@@ -155,7 +155,8 @@ impl OfClient {
     /// have changed get the new description.
     ///
     /// An entrance whose resource belongs to another owner by now closes. If the directory does not
-    /// answer, the entrance stays open under the former claim.
+    /// answer, the entrance stays open under the former claim, until the registration is applied
+    /// again.
     pub(super) async fn pass_claims(
         &mut self,
         to: Registrant<'_>,
@@ -183,6 +184,7 @@ impl OfClient {
             !claim.is_of(&owner, about) && seen.insert(claim.key().clone())
         });
         let passed = Claim::pass(&self.directory, &claims, &owner).await;
+        self.is_behind = passed.contains(&Err(NotGiven::Away));
         let lost = claims.iter().zip(passed).filter(|(_, passed)| *passed == Err(NotGiven::Taken));
         let lost: HashSet<_> = lost.map(|((claim, _), _)| claim.key().clone()).collect();
         if !lost.is_empty() {

@@ -73,6 +73,8 @@ struct Answer {
     registered: Registered,
     /// The memory of both in the budget.
     held: Held,
+    /// The directory does not know all of the registration, because it did not answer.
+    is_behind: bool,
 }
 
 /// The exclusive access to the entrances of one client.
@@ -217,7 +219,7 @@ impl Published {
     pub(super) fn waits(&self, sessions: &[Arc<Session>]) -> bool {
         let answers = lock(&self.answers);
         let mut known = sessions.iter().filter_map(|session| answers.get(&session.id));
-        known.any(|Answer { registered, .. }| waits(registered))
+        known.any(|Answer { registered, is_behind, .. }| *is_behind || waits(registered))
     }
 
     /// Changes when the directory answers again after an outage.
@@ -418,7 +420,8 @@ impl ClientTurn<'_> {
         let mut answers = lock(&self.published.answers);
         let before = answers.remove(&to.session.id);
         if let Some(held) = held.or_else(|| before.map(|before| before.held)) {
-            let answer = Answer { register, registered: registered.clone(), held };
+            let is_behind = self.mine.is_behind;
+            let answer = Answer { register, registered: registered.clone(), held, is_behind };
             answers.insert(to.session.id, answer);
         }
         registered

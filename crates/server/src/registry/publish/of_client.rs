@@ -52,6 +52,8 @@ pub(super) struct OfClient {
     pub(super) names: HashMap<Key, (Option<Kind>, Weak<Claim>, String)>,
     /// As [`Client::source`](crate::clients::Client) at the last registration.
     source: Option<IpAddr>,
+    /// The directory did not answer when claims were passed on or described anew.
+    pub(super) is_behind: bool,
 }
 
 #[derive(Debug)]
@@ -113,6 +115,7 @@ impl OfClient {
             entrances,
             names,
             source: None,
+            is_behind: false,
         }
     }
 
