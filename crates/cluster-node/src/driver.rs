@@ -170,9 +170,6 @@ impl<M: PeerMail> NodeDriver<M> {
 
     fn answered(&mut self, (id, answer): EngineAnswer) {
         self.engine.hear(answer.as_ref().err());
-        if answer.is_ok() {
-            self.out.views.hears_engine();
-        }
         self.out.views.nodes_changed = true;
         self.give(NodeInput::Answer(id, answer.map_err(|error| error.failure)));
     }

@@ -8,7 +8,6 @@ use cluster::names::{ClientName, Generation, Instance, Key, NodeId};
 use cluster::node::{Claimed, Located, NodeSnapshot, OpenVerdict, PeerMessage, PeerOpen, Subject};
 use cluster::record::At;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::Instant;
 
 use crate::mailbox::Mailbox;
 use crate::open::{GivenClaims, WantedClaim};
@@ -198,12 +197,6 @@ impl Cluster {
     #[must_use]
     pub fn readiness(&self) -> watch::Receiver<bool> {
         self.views.readiness.clone()
-    }
-
-    /// When the engine has answered last.
-    #[must_use]
-    pub fn engine_heard(&self) -> Option<Instant> {
-        *self.views.heard.borrow()
     }
 
     /// Whether the node belongs to the cluster, and its epoch.

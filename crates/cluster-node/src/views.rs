@@ -45,7 +45,6 @@ pub(crate) struct Views {
     pub(crate) ports: watch::Receiver<HeldPorts>,
     pub(crate) readiness: watch::Receiver<bool>,
     pub(crate) membership: watch::Receiver<Membership>,
-    pub(crate) heard: watch::Receiver<Option<Instant>>,
 }
 
 /// The senders, and what has changed since the last snapshot.
@@ -55,7 +54,6 @@ pub(crate) struct ViewSenders {
     ports: watch::Sender<HeldPorts>,
     readiness: watch::Sender<bool>,
     membership: watch::Sender<Membership>,
-    heard: watch::Sender<Option<Instant>>,
     epoch: Option<NodeEpoch>,
     /// The table of nodes may have changed.
     pub(crate) nodes_changed: bool,
@@ -71,13 +69,11 @@ impl ViewSenders {
         let (ports, seen_ports) = watch::channel(HeldPorts::default());
         let (readiness, seen_readiness) = watch::channel(false);
         let (membership, seen_membership) = watch::channel(Membership::default());
-        let (heard, seen_heard) = watch::channel(None);
         let senders = Self {
             nodes,
             ports,
             readiness,
             membership,
-            heard,
             epoch: None,
             nodes_changed: false,
             ports_changed: false,
@@ -88,7 +84,6 @@ impl ViewSenders {
             ports: seen_ports,
             readiness: seen_readiness,
             membership: seen_membership,
-            heard: seen_heard,
         };
         (senders, views)
     }
@@ -101,11 +96,6 @@ impl ViewSenders {
     /// Whether visitors and clients should be sent to this node.
     pub(crate) fn is_ready(&self, is_ready: bool) {
         self.readiness.send_replace(is_ready);
-    }
-
-    /// The engine has answered now.
-    pub(crate) fn hears_engine(&self) {
-        self.heard.send_replace(Some(Instant::now()));
     }
 
     /// When the ports are to be shown at the latest.

@@ -150,8 +150,6 @@ async fn a_node_stays_a_member_while_a_member_of_the_engine_answers_nothing() {
     let start = Instant::now();
     while start.elapsed() < 60 * SECOND {
         assert!(one.cluster.membership().borrow().is_leased);
-        // Renewals are 3 s apart, and a member that hangs costs 1 s of each.
-        assert!(one.cluster.engine_heard().is_some_and(|at| at.elapsed() < 5 * SECOND));
         sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(one.cluster.membership().borrow().epoch, epoch);

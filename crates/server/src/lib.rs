@@ -338,6 +338,10 @@ impl Server {
     /// The changing values of a status, without the sessions.
     async fn gauges(&self) -> Status {
         let handles = self.workers.handles();
+        let cluster = match &self.node {
+            Some(node) => Some(node.status().await),
+            None => None,
+        };
         Status {
             role: self.role(),
             uptime_seconds: self.started.elapsed().as_secs(),
@@ -346,7 +350,7 @@ impl Server {
             memory: survey::memory(handles).await,
             descriptors: descriptors::survey(),
             udp: survey::udp(),
-            cluster: self.node.as_ref().map(|node| node.status()),
+            cluster,
             ..Status::default()
         }
     }

@@ -205,7 +205,8 @@ impl ServerNode {
     }
 
     /// What a status shows of the cluster.
-    pub(crate) fn status(&self) -> status::Cluster {
+    pub(crate) async fn status(&self) -> status::Cluster {
+        let heard = self.cluster.snapshot().await.and_then(|snapshot| snapshot.heard);
         let membership = *self.cluster.membership().borrow();
         let nodes = self.cluster.nodes().borrow().clone();
         let seen = self.seen();
@@ -228,7 +229,7 @@ impl ServerNode {
             epoch: membership.epoch.map(|epoch| epoch.0),
             member: membership.is_leased,
             ready: *self.cluster.readiness().borrow(),
-            engine_heard_seconds: self.cluster.engine_heard().map(|at| at.elapsed().as_secs()),
+            engine_heard_seconds: heard.map(|heard| heard.as_secs()),
             nodes: nodes.iter().take(SHOWN).map(shown).collect(),
             report: seen.report.as_ref().map(|(line, _)| line.clone()),
         }

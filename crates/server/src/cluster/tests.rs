@@ -209,7 +209,7 @@ async fn a_claim_whose_number_has_changed_is_passed_on_and_released() {
     assert_ne!(a.node.cluster().membership().borrow().epoch, epoch);
     eventually(async || holder(&there, 1).await.is_some()).await;
     eventually(async || {
-        let status = a.node.status();
+        let status = a.node.status().await;
         status.member && status.ready && status.nodes.len() == 2 && status.epoch.is_some()
     })
     .await;

@@ -316,10 +316,14 @@ mod tests {
         let a = start("a", engine.of_another_node()).await;
         let b = start("b", engine).await;
         a.log_in(&greeting().by("home", 1, true), 1);
-        let seen = || b.node.status().nodes.into_iter().find(|node| node.name == "a");
-        eventually(async || seen().is_some_and(|node| node.links == 1 && !node.draining)).await;
+        let seen = async || {
+            let nodes = b.node.status().await.nodes;
+            nodes.into_iter().find(|node| node.name == "a")
+        };
+        eventually(async || seen().await.is_some_and(|node| node.links == 1 && !node.draining))
+            .await;
         a.registry.close_entrances().await;
-        eventually(async || seen().is_some_and(|node| node.draining)).await;
+        eventually(async || seen().await.is_some_and(|node| node.draining)).await;
         for node in [a, b] {
             node.server.close().await;
         }
