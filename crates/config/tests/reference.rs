@@ -37,6 +37,24 @@ fn rows() -> BTreeMap<&'static str, Row> {
     lines.map(row).collect()
 }
 
+/// The values of the maps `auth` and `cluster` that have the required keys alone.
+fn of_maps(sources: &Sources<'_>) -> [(&'static str, String); 4] {
+    let text = format!(
+        "{SERVER}cluster: {{ name: c, {NODE} }}\nauth: {{ http: {{ url: 'https://a' }} }}\n"
+    );
+    let text = Some(Text { name: "minimal.yaml", text: &text });
+    let loaded = load_server(text, &ServerFlags::default(), sources).expect("minimal");
+    let auth = loaded.config.auth.expect("somebody");
+    let cluster = loaded.config.cluster.expect("a node");
+    let [etcd] = &cluster.directory.members[..] else { panic!("one member") };
+    [
+        ("server: auth.http.timeout", auth.timeout.to_string()),
+        ("server: auth.http.cache", auth.cache.to_string()),
+        ("server: cluster.ports_max", cluster.ports_max.to_string()),
+        ("server: cluster.directory.tls.min_version", etcd.min_version.to_string()),
+    ]
+}
+
 /// The values of a minimal file, by the keys of REFERENCE.md.
 fn defaults() -> BTreeMap<String, String> {
     let read = |_: &std::path::Path| Ok("q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".to_owned());
@@ -166,19 +184,7 @@ fn defaults() -> BTreeMap<String, String> {
     put("server: tls_routes.acme.dns.timeout".into(), dns.timeout.to_string());
     let wait = dns.wait.map_or_else(|| "auto".into(), |wait| wait.to_string());
     put("server: tls_routes.acme.dns.wait".into(), wait);
-    let text = format!("{SERVER}auth: {{ http: {{ url: 'https://a' }} }}\n");
-    let text = Some(Text { name: "minimal.yaml", text: &text });
-    let auth = load_server(text, &ServerFlags::default(), &sources).expect("minimal");
-    let auth = auth.config.auth.expect("somebody");
-    put("server: auth.http.timeout".into(), auth.timeout.to_string());
-    put("server: auth.http.cache".into(), auth.cache.to_string());
-    let text = format!("{SERVER}cluster: {{ name: c, {NODE} }}\n");
-    let text = Some(Text { name: "minimal.yaml", text: &text });
-    let cluster = load_server(text, &ServerFlags::default(), &sources).expect("minimal");
-    let cluster = cluster.config.cluster.expect("a node");
-    put("server: cluster.ports_max".into(), cluster.ports_max.to_string());
-    let [etcd] = &cluster.directory.members[..] else { panic!("one member") };
-    put("server: cluster.directory.tls.min_version".into(), etcd.min_version.to_string());
+    of_maps(&sources).into_iter().for_each(|(key, value)| put(key.into(), value));
     put("server: public_bind".into(), format!("[{}]", server.public_bind));
     put("client: p2p.webrtc.peers".into(), client.p2p.webrtc.peers.to_string());
     put("client: p2p.webrtc.idle".into(), client.p2p.webrtc.idle.to_string());

@@ -85,7 +85,7 @@ use probes::PingRotation;
 use survey::Survey;
 use targets::trial;
 
-use cluster::{NodeMail, ServerNode, Shared};
+use cluster::{NewNode, NodeMail, ServerNode, SharedDirectory};
 use directory::{Directory, Local};
 use doors::remembered::{self, NameAway};
 use doors::{Doors, certificates};
@@ -154,6 +154,25 @@ pub async fn start(
     Ok(Arc::new(Server { source: Some(source), ..server }))
 }
 
+/// The registry of a server, and the node of the server that does not run yet, if the server is one
+/// of several.
+fn registry_of(
+    config: &ServerConfig,
+    shared: Arc<ServerShared>,
+    workers: &Workers,
+    state: Option<&Path>,
+) -> anyhow::Result<(Arc<Registry>, Option<NewNode>)> {
+    let handles = Arc::clone(workers.handles());
+    let Some(cluster) = &config.cluster else {
+        let directory = Arc::new(Local::new(state));
+        return Ok((Registry::new(shared, handles, directory, None), None));
+    };
+    let new = ServerNode::of_config(cluster, &handles, NodeMail::default(), state)?;
+    let directory: Arc<dyn Directory> = Arc::<SharedDirectory>::clone(new.node.directory());
+    let presence = Some(Arc::clone(new.node.presence()));
+    Ok((Registry::new(shared, handles, directory, presence), Some(new)))
+}
+
 impl Server {
     /// Starts a server that reads its configuration once and admits no client by a code.
     pub async fn start(config: ServerConfig, identity: Option<Identity>) -> anyhow::Result<Self> {
@@ -201,21 +220,7 @@ impl Server {
         let budget = ProcessBudget::new(budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
-        let new_node = match &config.cluster {
-            Some(cluster) => {
-                let mail = NodeMail::default();
-                Some(ServerNode::of_config(cluster, workers.handles(), mail, state)?)
-            }
-            None => None,
-        };
-        let node = new_node.as_ref().map(|new| Arc::clone(&new.node));
-        let directory: Arc<dyn Directory> = match &node {
-            Some(node) => Arc::<Shared>::clone(node.directory()),
-            None => Arc::new(Local::new(state)),
-        };
-        let presence = node.as_ref().map(|node| Arc::clone(node.presence()));
-        let handles = Arc::clone(workers.handles());
-        let registry = Registry::new(shared, handles, directory, presence);
+        let (registry, new_node) = registry_of(&config, shared, &workers, state)?;
         let (mut listen, mut visitors) = (Vec::new(), Vec::new());
         let (mut http, mut tls) = (None, None);
         let of_doors = groups.iter().filter_map(|port| match port {
@@ -259,9 +264,7 @@ impl Server {
             hook::keep_asking(Arc::clone(&registry), worker).await?;
         }
         taken_over::adopt_visitors(workers.handles()).await?;
-        if let Some(new_node) = new_node {
-            new_node.run(&registry, &mut orders);
-        }
+        let node = new_node.map(|new| new.run(&registry, &mut orders));
         let config = ArcSwap::from_pointee(without_clients(config));
         let (started, source) = (Instant::now(), None);
         let (ledger, turn) = (Ledger::default(), PingRotation::default());

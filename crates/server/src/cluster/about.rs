@@ -3,9 +3,9 @@
 //! Register), in the alphabet of URLs, so each option of a service is there without a codec of its
 //! own.
 //!
-//! Passwords and secret header fields never reach the engine, and a record is bounded. Services with
-//! secrets, or with longer lists than fit, are described without these terms, and the description
-//! says so: then the home of the client alone can admit a visitor.
+//! Passwords and secret header fields never reach the engine, and a record is bounded. Services
+//! with secrets, or with longer lists than fit, are described without these terms, and the
+//! description says so: then the home of the client alone can admit a visitor.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;

@@ -12,8 +12,8 @@ use families::Way;
 use families::http::OverLane;
 use node::session::Handle;
 
-/// Opens connections on a worker, because dialers belong to a thread. The connections themselves are
-/// driven by whoever waits for an answer.
+/// Opens connections on a worker, because dialers belong to a thread. The connections themselves
+/// are driven by whoever waits for an answer.
 struct OnWorkers {
     ways: Vec<Way>,
     workers: Arc<[Handle]>,

@@ -2,10 +2,10 @@
 //! tell each other. Without `cluster` in the configuration nothing of this exists.
 //!
 //! ```text
-//!   registry ── claim, release ──> Shared ────────────┐
-//!            ── links of clients ─> Presence ─────────┤            ┌─ engine: etcd over HTTP
+//!   registry ── claim, release ──> SharedDirectory ───┐
+//!            ── links of clients ─> Presence ─────────┤            ┌─ engine: etcd by HTTP
 //!            <── lost, yield ────── ServerNode <──────┴── Cluster ─┤
-//!                                                                  └─ NodeMail: links to nodes
+//!                                                                  └─ NodeMail: links
 //! ```
 //!
 //! | file | content |
@@ -34,5 +34,5 @@ pub(crate) mod tests;
 
 pub(crate) use mail::NodeMail;
 pub(crate) use presence::{Presence, ProcessHere, instance_of};
-pub(crate) use server_node::ServerNode;
-pub(crate) use shared::Shared;
+pub(crate) use server_node::{NewNode, ServerNode};
+pub(crate) use shared::SharedDirectory;

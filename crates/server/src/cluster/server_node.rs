@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::engine;
 use super::presence::Presence;
-use super::shared::{Shared, resource};
+use super::shared::{SharedDirectory, resource};
 use super::table::{ClaimNews, HeldClaim, LostClaim};
 use crate::directory::Generation;
 use crate::registry::Registry;
@@ -41,13 +41,13 @@ pub(crate) struct ServerNode {
     id: NodeId,
     cluster: Cluster,
     presence: Arc<Presence>,
-    directory: Arc<Shared>,
-    seen: Mutex<Seen>,
+    directory: Arc<SharedDirectory>,
+    seen: Mutex<SeenCluster>,
 }
 
 /// What the status says of the cluster, beside what the node shows.
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenCluster {
     /// Since when each node is known, in its epoch.
     nodes: BTreeMap<NodeId, (NodeEpoch, Instant)>,
     /// The last report of the node, and when it came.
@@ -122,7 +122,8 @@ impl ServerNode {
         let (name, id) = (settings.cluster.clone(), settings.node.clone());
         let (cluster, events, task) = join(settings, engine, mail);
         let presence = Arc::new(Presence::new(cluster.clone()));
-        let shared = Shared::new(id.clone(), cluster.clone(), Arc::clone(&presence), state);
+        let shared =
+            SharedDirectory::new(id.clone(), cluster.clone(), Arc::clone(&presence), state);
         let (directory, seen) = (Arc::new(shared), Mutex::default());
         let node = Arc::new(Self { name, id, cluster, presence, directory, seen });
         NewNode { node, task: Box::pin(task), events }
@@ -140,7 +141,7 @@ impl ServerNode {
     }
 
     /// The directory of the cluster.
-    pub(crate) const fn directory(&self) -> &Arc<Shared> {
+    pub(crate) const fn directory(&self) -> &Arc<SharedDirectory> {
         &self.directory
     }
 
@@ -182,7 +183,7 @@ impl ServerNode {
         )
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+    fn seen(&self) -> std::sync::MutexGuard<'_, SeenCluster> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -247,12 +248,13 @@ impl NewNode {
 
     /// Runs the node, and what the server has to do for it, on the runtime of the caller until
     /// `tasks` is dropped.
-    pub(crate) fn run(self, registry: &Arc<Registry>, tasks: &mut JoinSet<()>) {
+    pub(crate) fn run(self, registry: &Arc<Registry>, tasks: &mut JoinSet<()>) -> Arc<ServerNode> {
         let Self { node, task, events } = self;
         tasks.spawn(task);
         tasks.spawn(follow_events(Arc::clone(&node), Arc::clone(registry), events));
         tasks.spawn(follow_losses(Arc::clone(&node), Arc::clone(registry)));
-        tasks.spawn(follow_views(node));
+        tasks.spawn(follow_views(Arc::clone(&node)));
+        node
     }
 }
 

@@ -26,7 +26,7 @@ const TRIES: usize = 4;
 
 /// The directory of a node of a cluster.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedDirectory {
     node: NodeId,
     cluster: Cluster,
     presence: Arc<Presence>,
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
 }
 
 /// A claim of a batch that has no answer yet.
-struct Open {
+struct OpenClaim {
     /// The place in the batch.
     nth: usize,
     client: ClientName,
@@ -46,7 +46,7 @@ struct Open {
     expected: Option<names::Generation>,
 }
 
-impl Shared {
+impl SharedDirectory {
     pub(super) fn new(
         node: NodeId,
         cluster: Cluster,
@@ -95,10 +95,10 @@ impl Shared {
             if open.is_empty() {
                 break;
             }
-            let wanted = |open: &Open| {
+            let wanted = |open: &OpenClaim| {
                 let key = keys.get(open.nth)?.clone();
                 let about = batch.get(open.nth)?.about.to_string();
-                let Open { client, instance, expected, .. } = open;
+                let OpenClaim { client, instance, expected, .. } = open;
                 let (client, instance, expected) = (client.clone(), *instance, *expected);
                 Some(WantedClaim { key, client, instance, about, expected })
             };
@@ -126,7 +126,7 @@ impl Shared {
                             self.may_take_over(key, &open, &by).await
                         };
                         if may_replace {
-                            again.push(Open { expected: Some(generation), ..open });
+                            again.push(OpenClaim { expected: Some(generation), ..open });
                         }
                         *answer = self.taken(key, &by, generation);
                     }
@@ -139,7 +139,7 @@ impl Shared {
     }
 
     /// A request, unless its process has ended.
-    fn open(&self, nth: usize, batch: &[ClaimRequest]) -> Option<Open> {
+    fn open(&self, nth: usize, batch: &[ClaimRequest]) -> Option<OpenClaim> {
         let ClaimRequest { key, owner, expected, .. } = batch.get(nth)?;
         let client = ClientName::new(&owner.client).ok()?;
         let instance = self.presence.instance(&owner.client, owner.process)?;
@@ -149,7 +149,7 @@ impl Shared {
             let own = table.held(&key_of(key)).filter(|held| held.given == number);
             own.map_or(number, |held| held.now)
         });
-        Some(Open { nth, client, instance, expected })
+        Some(OpenClaim { nth, client, instance, expected })
     }
 
     /// Whether the claim that a request expects is a claim of this server, whose number has changed
@@ -164,7 +164,7 @@ impl Shared {
     /// is in charge, by the record of the client, and has not lost the resource to a later process
     /// before. So two processes do not take turns while one of them does not know yet that it has
     /// yielded.
-    async fn may_take_over(&self, key: &names::Key, open: &Open, by: &names::Owner) -> bool {
+    async fn may_take_over(&self, key: &names::Key, open: &OpenClaim, by: &names::Owner) -> bool {
         if by.client != open.client
             || by.instance == open.instance
             || self.table().has_yielded(key, open.instance)
@@ -235,7 +235,7 @@ impl Shared {
     }
 }
 
-impl Directory for Shared {
+impl Directory for SharedDirectory {
     fn is_shared(&self) -> bool {
         true
     }
@@ -287,13 +287,13 @@ impl Directory for Shared {
 /// The claims of a batch that is under way. A batch that is dropped has claimed nothing that stays
 /// claimed.
 struct Flights<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedDirectory,
     keys: &'a [names::Key],
     given: Vec<(names::Key, names::Generation)>,
 }
 
 impl<'a> Flights<'a> {
-    fn begin(shared: &'a Shared, keys: &'a [names::Key]) -> Self {
+    fn begin(shared: &'a SharedDirectory, keys: &'a [names::Key]) -> Self {
         let mut table = shared.table();
         keys.iter().for_each(|key| table.begin(key));
         Self { shared, keys, given: Vec::new() }

@@ -1,11 +1,11 @@
-//! The claims that this server has from the cluster, each under the number that the server was given
-//! first.
+//! The claims that this server has from the cluster, each under the number that the server was
+//! given first.
 //!
-//! The number of a claim changes when the node gets a new epoch, and events come on another way than
-//! the answers to claims. So an event may name a claim whose answer was not handled yet: while a
-//! claim of a resource is under way, the events of the resource are kept, and they are applied when
-//! the last such claim is answered. An event that names no claim of this server by then is about a
-//! claim that was released or replaced.
+//! The number of a claim changes when the node gets a new epoch, and events come on another way
+//! than the answers to claims. So an event may name a claim whose answer was not handled yet: while
+//! a claim of a resource is under way, the events of the resource are kept, and they are applied
+//! when the last such claim is answered. An event that names no claim of this server by then is
+//! about a claim that was released or replaced.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,8 +13,8 @@ use cluster::names::{Generation, Instance, Key};
 
 use crate::directory::Owner;
 
-/// The most events of one resource that are kept. Claims are answered within 5 s, and in that time a
-/// resource has a few events at most.
+/// The most events of one resource that are kept. Claims are answered within 5 s, and in that time
+/// a resource has a few events at most.
 const EARLY: usize = 64;
 
 /// The most resources of which is known that a process of this server has lost them to another

@@ -82,7 +82,7 @@ impl Alone {
     }
 
     fn directory(&self) -> Arc<dyn Directory> {
-        Arc::<super::Shared>::clone(self.node.directory())
+        Arc::<super::SharedDirectory>::clone(self.node.directory())
     }
 
     /// A process of a client logs in, and has this number.

@@ -21,7 +21,7 @@ struct Holding {
 }
 
 /// A resource that is wanted, and what other servers need to know of its services.
-pub(crate) type Wanted = (Key, Arc<str>);
+pub(crate) type WantedResource = (Key, Arc<str>);
 
 /// Why an owner does not get a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Claim {
     /// answer.
     pub(crate) async fn new(
         directory: &Arc<dyn Directory>,
-        wanted: Wanted,
+        wanted: WantedResource,
         owner: &Owner,
     ) -> Result<Self, NotGiven> {
         let claimed = Self::all(directory, vec![wanted], owner).await.pop();
@@ -51,18 +51,18 @@ impl Claim {
     /// same order.
     pub(crate) async fn all(
         directory: &Arc<dyn Directory>,
-        wanted: Vec<Wanted>,
+        wanted: Vec<WantedResource>,
         owner: &Owner,
     ) -> Vec<Result<Self, NotGiven>> {
         if wanted.is_empty() {
             return Vec::new();
         }
-        let request = |(key, about): &Wanted| {
+        let request = |(key, about): &WantedResource| {
             let (key, about) = (key.clone(), Arc::clone(about));
             ClaimRequest { key, owner: owner.clone(), expected: None, about }
         };
         let answers = directory.claim(wanted.iter().map(request).collect()).await;
-        let claim = |((key, about), answer): (Wanted, Claimed)| match answer {
+        let claim = |((key, about), answer): (WantedResource, Claimed)| match answer {
             Claimed::Held(generation) => {
                 let held = Mutex::new(Holding { owner: owner.clone(), generation, about });
                 Ok(Self { directory: Arc::clone(directory), key, held })
@@ -116,7 +116,8 @@ impl Claim {
         self.held().owner.clone()
     }
 
-    /// Whether this owner has made the claim, or got it last, with this description of its services.
+    /// Whether this owner has made the claim, or got it last, with this description of its
+    /// services.
     pub(crate) fn is_of(&self, owner: &Owner, about: &str) -> bool {
         let held = self.held();
         held.owner == *owner && *held.about == *about

@@ -80,8 +80,8 @@ impl fmt::Display for Key {
     }
 }
 
-/// The number of a claim. A directory counts its claims, or its batches of claims, so of two claims of
-/// a resource the later claim has the higher number.
+/// The number of a claim. A directory counts its claims, or its batches of claims, so of two claims
+/// of a resource the later claim has the higher number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(pub(crate) u64);
 

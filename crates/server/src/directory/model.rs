@@ -1,5 +1,5 @@
-//! Tests of the directory: any sequence of calls on a directory has the answers of a model that is a
-//! list of all claims. Also a directory that does not answer.
+//! Tests of the directory: any sequence of calls on a directory has the answers of a model that is
+//! a list of all claims. Also a directory that does not answer.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;

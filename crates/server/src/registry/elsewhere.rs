@@ -111,7 +111,7 @@ mod tests {
     use crate::clients::Denied;
     use crate::cluster::about::{self, About};
     use crate::cluster::tests::{MemoryEngine, new_node};
-    use crate::cluster::{ServerNode, Shared};
+    use crate::cluster::{ServerNode, SharedDirectory};
     use crate::directory::Directory;
     use node::names::Space;
 
@@ -133,7 +133,7 @@ mod tests {
         let new = new_node(name, engine);
         let (node, mut tasks) = (Arc::clone(&new.node), JoinSet::new());
         let (shared, handles) = (server.registry().shared_arc(), &server.registry().handles);
-        let directory: Arc<dyn Directory> = Arc::<Shared>::clone(node.directory());
+        let directory: Arc<dyn Directory> = Arc::<SharedDirectory>::clone(node.directory());
         let presence = Some(Arc::clone(node.presence()));
         let registry = Registry::new(Arc::clone(shared), Arc::clone(handles), directory, presence);
         new.run(&registry, &mut tasks);

@@ -5,16 +5,16 @@ use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use config::Over;
 use doors::hosts::Hosts;
 use node::session::Handle;
 use proto::control::{Register, ServiceSpec};
 
+use super::abouts::Abouts;
 use super::address::{Outcome, Place, Public};
 use super::of_client::{Ahead, Closed, Entry, OfClient, Registration};
 use super::registrant::Registrant;
 use crate::cluster::about;
-use crate::directory::{Chosen, Claim, Class, Key, NodeEpoch, NotGiven, Owner, Port};
+use crate::directory::{Chosen, Claim, Key, NodeEpoch, NotGiven, Owner, Port};
 
 impl OfClient {
     /// The process of a registration as an owner of resources.
@@ -218,25 +218,6 @@ impl OfClient {
                 "the ports that were chosen for services of client {client} are not recorded: the directory does not answer"
             );
         }
-    }
-}
-
-/// What other servers need to know of the services at each resource of a registration.
-#[derive(Debug, Default)]
-pub(super) struct Abouts {
-    at: HashMap<Key, Arc<str>>,
-    /// By service, for ports that the server chooses.
-    chosen: HashMap<(String, Over, Class), Arc<str>>,
-}
-
-impl Abouts {
-    fn at(&self, key: &Key) -> Arc<str> {
-        self.at.get(key).map_or_else(|| "".into(), Arc::clone)
-    }
-
-    pub(super) fn of_chosen(&self, service: &str, over: Over, class: Class) -> Arc<str> {
-        let known = self.chosen.get(&(service.to_owned(), over, class));
-        known.map_or_else(|| "".into(), Arc::clone)
     }
 }
 

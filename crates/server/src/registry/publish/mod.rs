@@ -10,6 +10,7 @@
 //! Ports are opened under the lock of their client only, so a client with many ports delays no
 //! other client. The directory decides between two clients that request the same port.
 
+mod abouts;
 mod address;
 mod budget;
 mod claims;

@@ -24,11 +24,11 @@ use node::names::{Host, Kind, Space};
 use node::session::Handle;
 use node::{descriptors, entrance};
 
+use super::abouts::Abouts;
 use super::address::{
     Outcome, Place, Public, Settled, error, no_room, not_given, parse, refusal, settle, url, waits,
 };
 use super::budget::{Budget, Reserved};
-use super::claims::Abouts;
 use super::registrant::Registrant;
 use super::shares::Shares;
 use crate::directory::{Chosen, ChosenPorts, Claim, Class, Directory, Key, NotGiven, Port};
