@@ -248,12 +248,11 @@ mod tests {
             links,
         });
         let former = any::<u64>().prop_map(Instance);
-        (any::<u64>(), prop::collection::vec(home, 0..=4), prop::collection::vec(former, 0..=8))
-            .prop_map(|(instance, homes, former)| At {
-                instance: Instance(instance),
-                homes,
-                former,
-            })
+        let (homes, formers) =
+            (prop::collection::vec(home, 0..=4), prop::collection::vec(former, 0..=8));
+        (any::<u64>(), homes, any::<u64>(), formers).prop_map(|(instance, homes, since, former)| {
+            At { instance: Instance(instance), homes, since: Generation(since), former }
+        })
     }
 
     fn holding() -> impl Strategy<Value = Holding> {
