@@ -192,20 +192,3 @@ async fn a_stream_crosses_a_node_and_a_reader_that_stops_bounds_what_the_nodes_h
         path.stop().await;
     }
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
-async fn how_fast_are_bulk_streams_over_a_joint() {
-    for window_max in [1, 2, 4, 16] {
-        for (listen, crosses) in
-            [(&BOTH[..1], false), (&BOTH[..1], true), (&BOTH[1..], false), (&BOTH[1..], true)]
-        {
-            let bytes = 512 << 20;
-            let path = Path::start(listen, crosses, bytes, window_max).await;
-            let (took, _) = path.send(bytes, false).await;
-            let rate = f64::from(u32::try_from(bytes >> 20).unwrap()) / took.as_secs_f64();
-            println!("window {window_max} MiB, {listen:?}, crosses: {crosses}: {rate:.0} MiB/s");
-            path.stop().await;
-        }
-    }
-}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cluster::node::PeerMessage;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::ground::{Ground, SOON, TestNode, eventually, introduce};
+use crate::ground::{Ground, SOON, eventually, introduce};
 use crate::streams::{BOTH, converse};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,32 +144,4 @@ async fn a_node_that_is_frozen_is_unlinked_while_messages_wait_and_linked_when_i
     assert_eq!(converse(&a, 0, &b, b"awake".to_vec()).await.unwrap(), b"awake");
     a.stop().await;
     b.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
-async fn what_does_a_link_cost() {
-    const NODES: usize = 40;
-    let resident = || {
-        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4
-    };
-    for listen in [&BOTH[..1], &BOTH[1..]] {
-        let ground = Ground::new();
-        let hub = ground.start("hub", listen, 1).await;
-        let mut nodes = Vec::new();
-        for n in 0..NODES {
-            nodes.push(ground.start(&format!("n{n}"), listen, 1).await);
-        }
-        let before = resident();
-        let of = |node: &TestNode| (node.id.clone(), node.addresses.clone());
-        hub.table.set(&nodes.iter().map(of).collect::<Vec<_>>());
-        hub.is_linked_to(&nodes.iter().collect::<Vec<_>>()).await;
-        sleep(Duration::from_secs(5)).await;
-        println!("{listen:?}: {} KiB for each link, both ends", (resident() - before) / NODES);
-        hub.stop().await;
-        for node in nodes {
-            node.stop().await;
-        }
-    }
 }

@@ -45,7 +45,9 @@ impl ClusterNode {
             links: 0,
         };
         let (cluster, seed) = ("test".to_owned(), process);
-        let settings = NodeSettings { cluster, node: id.clone(), record, cache: 100, seed };
+        let gather = cluster::node::GATHER;
+        let node = id.clone();
+        let settings = NodeSettings { cluster, node, record, cache: 100, gather, seed };
         let mail = Mail::default();
         let (cluster, events, node) = join(settings, engine.clone(), mail.clone());
         #[expect(
