@@ -73,8 +73,8 @@ pub struct Hop {
     pub generation: u64,
     /// The name of the service.
     pub service: Name,
-    /// The number of the claim whose terms the opener has applied to the visitor; 0: no claim, as of
-    /// a private service.
+    /// The number of the claim whose terms the opener has applied to the visitor; 0: no claim, as
+    /// of a private service.
     pub claim: u64,
     /// As in [`Target::Marked`]: the client reports the mark of its target. `None`: it does not.
     pub mark: Option<u64>,
