@@ -176,9 +176,9 @@ impl Secured {
             async move { worker.state.of::<DoorsState>().left().await }
         };
         let retry = entrance.backends.have_others().then(|| {
-            let (entrance, session) = (Arc::clone(entrance), backend.picked.session);
+            let (entrance, picked) = (Arc::clone(entrance), Arc::clone(&backend.picked));
             let handler =
-                Box::new(ByProxy { visitor: self.clone(), carried: again, entrance, session });
+                Box::new(ByProxy { visitor: self.clone(), carried: again, entrance, picked });
             Retry { handler, first: BytesMut::new() }
         });
         let visitor = (layered, http, retry);
@@ -231,20 +231,21 @@ struct ByProxy {
     /// The requests of the visitor on the refused stream.
     carried: Rc<Carried>,
     entrance: Arc<Entrance>,
-    /// The session of the refused stream.
-    session: u64,
+    /// The backend of the refused stream.
+    picked: Arc<node::backends::Picked>,
 }
 
 impl RetryHandler for ByProxy {
     fn is_worth_it(&self) -> bool {
-        self.entrance.backends.are_served_beside(self.session, self.visitor.peer)
+        self.entrance.backends.are_served_beside(self.picked.session, self.visitor.peer)
     }
 
     fn may_repeat(&self, sent: &[u8]) -> bool {
         h1::is_repeatable(sent)
     }
 
-    fn retry(self: Box<Self>, _: Option<Socket>, first: BytesMut, _: proto::ResetCode) {
+    fn retry(self: Box<Self>, _: Option<Socket>, first: BytesMut, why: proto::ResetCode) {
+        self.entrance.backends.note_refusal(&self.picked, why);
         self.carried.go_on();
         self.visitor.proxy(first);
     }

@@ -214,13 +214,17 @@ impl Persistent {
     fn goes_on_after(&mut self, why: ResetCode) -> bool {
         let Near::Here(_, picked) = &self.near else { return false };
         let Some(kept) = &mut self.kept else { return false };
+        self.entrance.backends.note_refusal(picked, why);
         let is_counted = entrance::is_counted(why);
         kept.tried.push(Tried { picked: Arc::clone(picked), why, is_counted });
         let backends = &kept.of.entrance.backends;
-        // A request that has a reason to fail does not wait for the clients that are away.
         let pick = backends.pick(kept.of.peer, &kept.tried, None, |_| true);
-        if let Pick::Refuse(_) | Pick::Wait = pick {
-            return false;
+        match pick {
+            Pick::Refuse(_) => return false,
+            // A request that has a reason to fail does not wait for the clients that are away. A
+            // client at another node has such a reason only if it is not found.
+            Pick::Wait if why != ResetCode::Moved => return false,
+            Pick::To(_) | Pick::Here(_) | Pick::Elsewhere(_) | Pick::Wait => {}
         }
         drop(pick);
         let Ok(next) = kept.of.open(kept.tried.clone()) else { return false };

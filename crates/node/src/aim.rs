@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use config::Secret;
 use proto::control::ServiceTerms;
-use proto::{Sticky, Target};
+use proto::{Hop, Sticky, Target};
 use relay::{Credentials, ProxyKind};
 use web::Sender;
 
@@ -32,7 +32,19 @@ impl Aim {
     pub(crate) fn is_as(&self, other: &Self) -> bool {
         let has_proxy = self.proxy.is_some() || other.proxy.is_some();
         !has_proxy
-            && (&self.name, &self.target, &self.terms) == (&other.name, &other.target, &other.terms)
+            && (&self.name, &self.terms) == (&other.name, &other.terms)
+            && self.leads_as(other)
+    }
+
+    /// Whether both lead to the same service. A client that is found at another node of the cluster
+    /// has the same services there.
+    fn leads_as(&self, other: &Self) -> bool {
+        match (&self.target, &other.target) {
+            (Target::Hop(hop), Target::Hop(other)) => {
+                (&hop.client, &hop.service) == (&other.client, &other.service)
+            }
+            (target, other) => target == other,
+        }
     }
 
     /// The target of a stream over a link of the session. The links to a private service of another
@@ -57,6 +69,9 @@ impl Aim {
         let is_marked = self.terms.http.sticky == Sticky::Target;
         if let (Target::Service(service), true) = (&target, is_marked) {
             return (Target::Marked { service: service.clone(), mark }, true);
+        }
+        if let (Target::Hop(hop), true) = (&target, is_marked) {
+            return (Target::Hop(Hop { mark: Some(mark), ..hop.clone() }), true);
         }
         (target, false)
     }

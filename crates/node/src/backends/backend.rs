@@ -1,9 +1,10 @@
 //! A backend of an entrance, the part of it that a stream keeps, and the answer to a visitor.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::Guard;
-use proto::ResetCode;
+use proto::{Hop, ResetCode, Target};
 use relay::Gate;
 
 use crate::aim::Aim;
@@ -21,6 +22,20 @@ pub struct Backend {
     pub gate: Arc<Gate>,
     /// The part that a stream keeps.
     pub picked: Arc<Picked>,
+    /// Finds the client again. `None`: the links of the client, if it has any, are at this node.
+    pub(super) locator: Option<Arc<dyn Locator>>,
+}
+
+/// Finds a client whose links are at other nodes of the cluster. The session of its backend is that
+/// of the links to such a node, or a session without links while the client is not found.
+pub trait Locator: fmt::Debug + Send + Sync {
+    /// The node to which this hop led does not serve the client, or serves it under another claim.
+    /// The backend has to change before the call returns, so that the visitor does not go there
+    /// again. The call must not block.
+    fn moved(&self, hop: &Hop);
+
+    /// A visitor waits for a live link of the backend. Called repeatedly; must not block.
+    fn awaited(&self);
 }
 
 /// The terms and the gate of an entrance at this moment.
@@ -95,22 +110,42 @@ impl capture::log::Serving for Picked {
 }
 
 impl Picked {
-    pub(super) fn new(session: &Session, aim: Aim) -> Arc<Self> {
-        let (client, aim) = (session.name.clone(), Arc::new(aim));
-        Arc::new(Self { session: session.id, client, aim, health: Arc::default() })
+    pub(super) fn new(session: &Session, aim: &Arc<Aim>) -> Self {
+        let (client, aim) = (client_of(session, aim), Arc::clone(aim));
+        Self { session: session.id, client, aim, health: Arc::default() }
+    }
+
+    /// The same part of the same service, behind another session.
+    pub(super) fn behind(&self, session: &Session, aim: &Arc<Aim>) -> Self {
+        Self { health: Arc::clone(&self.health), ..Self::new(session, aim) }
+    }
+}
+
+/// The name of the client whose service the session serves. The session of a hop is that of the
+/// links to another node.
+fn client_of(session: &Session, aim: &Aim) -> String {
+    match &aim.target {
+        Target::Hop(hop) => hop.client.as_str().to_owned(),
+        Target::Service(_)
+        | Target::Marked { .. }
+        | Target::Forward(_)
+        | Target::Reported(_)
+        | Target::Detour(_)
+        | Target::Private { .. }
+        | Target::Measure(_) => session.name.clone(),
     }
 }
 
 impl Backend {
     pub(super) fn new(aim: Aim, session: &Arc<Session>, gate: Arc<Gate>) -> Self {
-        Self { session: Arc::clone(session), gate, picked: Picked::new(session, aim) }
+        let picked = Arc::new(Picked::new(session, &Arc::new(aim)));
+        Self { session: Arc::clone(session), gate, picked, locator: None }
     }
 
     /// The same backend behind another session, with health of its own.
     pub(super) fn of_session(&self, session: &Arc<Session>) -> Self {
-        let (client, aim) = (session.name.clone(), Arc::clone(&self.picked.aim));
-        let picked = Picked { session: session.id, client, aim, health: Arc::default() };
-        Self { session: Arc::clone(session), gate: Arc::clone(&self.gate), picked: picked.into() }
+        let picked = Arc::new(Picked::new(session, &self.picked.aim));
+        Self { session: Arc::clone(session), picked, ..self.clone() }
     }
 }
 

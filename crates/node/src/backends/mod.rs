@@ -26,15 +26,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
-use proto::ResetCode;
+use proto::{ResetCode, Target};
 use relay::Gate;
 
 use crate::aim::Aim;
 use crate::answer::Answer;
 use crate::health::clock_millis;
 use crate::session::Session;
-pub use backend::{Backend, InForce, Pick, Picked, Tried};
+pub use backend::{Backend, InForce, Locator, Pick, Picked, Tried};
 use members::{Member, Members};
+
+/// The number of times that a visitor follows a client to another node of the cluster. A client
+/// that moves more often while a visitor arrives is not settled yet.
+const MOVES_MAX: usize = 3;
 
 /// The backends of one entrance.
 #[derive(Debug)]
@@ -49,6 +53,18 @@ impl Backends {
     pub fn new(aim: Aim, session: &Arc<Session>, gate: Arc<Gate>) -> Self {
         let first = ArcSwap::from_pointee(Backend::new(aim, session, gate));
         Self { first, shared: ArcSwapOption::empty(), edition: AtomicU64::new(next_edition()) }
+    }
+
+    /// The backends of a service whose client is at other nodes of the cluster.
+    pub fn at_other_nodes(
+        aim: Aim,
+        session: &Arc<Session>,
+        gate: Arc<Gate>,
+        locator: Arc<dyn Locator>,
+    ) -> Self {
+        let backends = Self::new(aim, session, gate);
+        backends.change(|backend| backend.locator = Some(Arc::clone(&locator)));
+        backends
     }
 
     /// The oldest backend, for the answers below. What serves a visitor is a question for
@@ -74,6 +90,27 @@ impl Backends {
         Arc::clone(&self.first().session)
     }
 
+    /// Requests a link of the session that visitors wait for, on this worker.
+    pub fn demand(&self, worker: usize) {
+        let first = self.first();
+        first.session.demand(worker);
+        if let Some(locator) = &first.locator {
+            locator.awaited();
+        }
+    }
+
+    /// Records that a backend has refused a visitor for this reason. After
+    /// [`ResetCode::Moved`] the backend is another one, or there is none until the client is found.
+    pub fn note_refusal(&self, picked: &Picked, why: ResetCode) {
+        if why != ResetCode::Moved {
+            return;
+        }
+        let locator = self.first().locator.clone();
+        if let (Target::Hop(hop), Some(locator)) = (&picked.aim.target, locator) {
+            locator.moved(hop);
+        }
+    }
+
     /// The last answer of the backends, if each of them gives an answer.
     pub fn each_gives<T>(&self, mut ask: impl FnMut(&Backend) -> Option<T>) -> Option<T> {
         let shared = self.shared.load();
@@ -95,6 +132,10 @@ impl Backends {
         preferred: Option<u64>,
         is_live: impl FnOnce(&Session) -> bool,
     ) -> Pick {
+        let moves = tried.iter().filter(|tried| tried.why == ResetCode::Moved).count();
+        if moves > MOVES_MAX {
+            return Pick::Refuse(Answer::Down(ResetCode::Moved));
+        }
         if let Some(members) = &*self.shared.load() {
             return members.pick(visitor, tried, preferred, is_live);
         }
@@ -106,8 +147,9 @@ impl Backends {
             let session = &backend.session;
             let is_over = matches!(tried.why, ResetCode::Shutdown | ResetCode::Internal);
             // Another process of the client is about to take over the address of the process that
-            // ended.
-            if is_over && session.stands_beside() && session.live() == 0 {
+            // ended, or the client is about to be found at another node.
+            let may_come = session.stands_beside() || backend.locator.is_some();
+            if is_over && may_come && session.live() == 0 {
                 return Pick::Wait;
             }
             return Pick::Refuse(Answer::Down(tried.why));
@@ -182,6 +224,11 @@ impl Backends {
         (session.answers() && picked.health.fault().is_none()).then_some(session.id)
     }
 
+    /// Whether the client is at other nodes of the cluster.
+    pub fn are_at_other_nodes(&self) -> bool {
+        self.first.load().locator.is_some()
+    }
+
     /// Whether several sessions may serve the entrance.
     pub fn is_shared(&self) -> bool {
         self.shared.load().is_some()
@@ -190,7 +237,8 @@ impl Backends {
     /// Whether another session may later serve a visitor whose stream has begun, because the
     /// entrance is shared or its client has another process that may take it over.
     pub fn have_others(&self) -> bool {
-        self.is_shared() || self.first.load().session.stands_beside()
+        let first = self.first.load();
+        self.is_shared() || first.locator.is_some() || first.session.stands_beside()
     }
 
     /// Whether a session other than this one can serve the visitor now.
@@ -295,9 +343,8 @@ impl Backends {
         if self.first.load().session.id != first.id {
             self.change(|backend| {
                 backend.session = Arc::clone(first);
-                let (session, client) = (first.id, first.name.clone());
-                let old = Picked::clone(&backend.picked);
-                backend.picked = Arc::new(Picked { session, client, ..old });
+                let aim = &backend.picked.aim;
+                backend.picked = Arc::new(backend.picked.behind(first, aim));
             });
         }
         let first = self.first.load_full();
@@ -338,18 +385,25 @@ impl Backends {
     /// Replaces the backend atomically, so no visitor sees parts of both. Requests that were
     /// admitted before are no longer current, even if the aim is the same: the target of the
     /// service may have changed. `gate`: `None` keeps the gate.
+    ///
+    /// A client that is found at another node has the same target there, so whatever was admitted
+    /// under the same aim stays current.
     pub fn replace(&self, session: &Arc<Session>, aim: Aim, gate: Option<&Arc<Gate>>) {
         let aim = Arc::new(aim);
+        let is_found_again = {
+            let first = self.first();
+            first.locator.is_some() && first.picked.aim.is_as(&aim)
+        };
         self.change(|backend| {
             backend.session = Arc::clone(session);
             if let Some(gate) = gate {
                 backend.gate = Arc::clone(gate);
             }
-            let (client, aim) = (session.name.clone(), Arc::clone(&aim));
-            let old = Picked::clone(&backend.picked);
-            backend.picked = Arc::new(Picked { session: session.id, client, aim, ..old });
+            backend.picked = Arc::new(backend.picked.behind(session, &aim));
         });
-        self.renew();
+        if !is_found_again {
+            self.renew();
+        }
     }
 
     fn change(&self, change: impl Fn(&mut Backend)) {
@@ -379,8 +433,10 @@ fn next_edition() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use proto::control::ServiceTerms;
-    use proto::{Balance, Network, Target, Visitors};
+    use proto::{Balance, Hop, Network, Target, Visitors};
 
     use super::*;
     use crate::health::SLOW_START;
@@ -503,6 +559,80 @@ mod tests {
         assert_eq!((now.picked.client.as_str(), now.picked.aim.name.as_str()), ("office", "files"));
         assert_eq!(now.session.id, other.id);
         assert_ne!(backends.edition(), edition);
+    }
+
+    /// Records the calls of backends.
+    #[derive(Debug, Default)]
+    struct Calls {
+        moved: Mutex<Vec<Hop>>,
+        awaited: AtomicU64,
+    }
+
+    impl Locator for Calls {
+        fn moved(&self, hop: &Hop) {
+            self.moved.lock().unwrap().push(hop.clone());
+        }
+
+        fn awaited(&self) {
+            self.awaited.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The target of a client at another node, found by a record of this number.
+    fn hop(generation: u64) -> Hop {
+        let (client, service) = ("home".parse().unwrap(), "web".parse().unwrap());
+        Hop { client, instance: 1, generation, service, claim: 1, mark: None }
+    }
+
+    #[test]
+    fn a_visitor_follows_a_client_to_another_node() {
+        let aim = |generation| Aim { target: Target::Hop(hop(generation)), ..aim("web") };
+        let [one, two] = ["node:a", "node:b"].map(live);
+        let calls = Arc::new(Calls::default());
+        let locator = Arc::clone(&calls) as Arc<dyn Locator>;
+        let backends = Backends::at_other_nodes(aim(5), &one, Gate::new(None), locator);
+        assert!(backends.have_others() && backends.are_at_other_nodes());
+        let (picked, edition) = (Arc::clone(&backends.first().picked), backends.edition());
+        assert_eq!(picked.client, "home", "the session is that of a node");
+        let tried =
+            |why, count| vec![Tried { picked: Arc::clone(&picked), why, is_counted: false }; count];
+        // The target of the client has refused: the client is there.
+        backends.note_refusal(&picked, ResetCode::Refused);
+        assert!(calls.moved.lock().unwrap().is_empty());
+        backends.note_refusal(&picked, ResetCode::Moved);
+        assert_eq!(*calls.moved.lock().unwrap(), [hop(5)]);
+        let moved = tried(ResetCode::Moved, 1);
+        backends.lead_to(&[Session::new("", 1)]);
+        assert!(matches!(backends.pick(None, &moved, None, |_| false), Pick::Wait));
+        backends.demand(0);
+        assert_eq!(calls.awaited.load(Ordering::Relaxed), 1);
+        backends.replace(&two, aim(6), None);
+        assert_eq!(backends.edition(), edition, "the visitor was admitted under the same terms");
+        let to = |tried: &[Tried]| match backends.pick(None, tried, None, |_| true) {
+            Pick::To(backend) => backend.session.id,
+            other @ (Pick::Here(_) | Pick::Elsewhere(_) | Pick::Wait | Pick::Refuse(_)) => {
+                panic!("{other:?}")
+            }
+        };
+        assert_eq!(to(&moved), two.id);
+        // Of two homes the second serves if the link to the first is lost.
+        backends.lead_to(&[Arc::clone(&two), Arc::clone(&one)]);
+        let now = Arc::clone(&backends.first().picked);
+        let lost = [Tried { picked: now, why: ResetCode::Shutdown, is_counted: false }];
+        assert_eq!((to(&[]), to(&lost)), (two.id, one.id));
+        let often = tried(ResetCode::Moved, 4);
+        assert!(matches!(backends.pick(None, &often, None, |_| true), Pick::Refuse(_)));
+    }
+
+    #[test]
+    fn a_visitor_of_a_lost_node_waits_until_the_client_is_found() {
+        let session = Session::new("node:a", 1);
+        let locator = Arc::new(Calls::default());
+        let aim = Aim { target: Target::Hop(hop(1)), ..aim("web") };
+        let backends = Backends::at_other_nodes(aim, &session, Gate::new(None), locator);
+        let picked = Arc::clone(&backends.first().picked);
+        let lost = [Tried { picked, why: ResetCode::Shutdown, is_counted: false }];
+        assert!(matches!(backends.pick(None, &lost, None, |_| false), Pick::Wait));
     }
 
     fn shared(sharing: Balance, sessions: &[&Arc<Session>]) -> Backends {

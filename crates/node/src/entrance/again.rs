@@ -57,6 +57,7 @@ impl RetryHandler for Failover {
         }
         let (service, client) = (entrance.name(), picked.client.as_str());
         tracing::debug!(service, client, %why, "the visitor of a refused stream goes on");
+        entrance.backends.note_refusal(&picked, why);
         tried.push(Tried { picked, why, is_counted: is_counted(why) });
         let (origin, first) = match origin {
             VisitorOrigin::Name(visitor) if visitor.lead.space == Space::Http => {

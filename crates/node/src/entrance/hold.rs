@@ -168,7 +168,7 @@ async fn live_worker(
         if session.refusals() != refusals {
             return None;
         }
-        session.demand(from);
+        backends.demand(from);
         if held.is_none() {
             held = Some(Held::new(&session)?);
         }

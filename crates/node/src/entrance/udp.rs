@@ -17,6 +17,7 @@ use transport::{FlowConnector as _, FlowInlet, FlowOutlet};
 use super::Entrance;
 use super::guard::Guard;
 use crate::accept::{self, Guest};
+use crate::backends::Picked;
 use crate::entrance::Entrances;
 use crate::session::{Here, Session, Worker};
 
@@ -63,7 +64,7 @@ impl FlowHandler for FlowAcceptor {
         }
         let link = self.worker.state.flow_link(&backend.session);
         let Some(link) = link else {
-            backend.session.demand(self.worker.index);
+            backends.demand(self.worker.index);
             return Err(ResetCode::Shutdown);
         };
         let permit = accept::admit(&backend, &guest).ok_or(ResetCode::Limit)?;
@@ -71,8 +72,8 @@ impl FlowHandler for FlowAcceptor {
         let link = self.worker.state.link_of_class(&backend.session, link, priority);
         let open = proto::Open { target, visitor: Some(peer), priority, fields: None };
         let outlet: Rc<dyn FlowOutlet> = if backends.have_others() {
-            let (entrance, session) = (Arc::clone(&self.entrance), backend.session.id);
-            Rc::new(Movable { outlet, entrance, session })
+            let (entrance, picked) = (Arc::clone(&self.entrance), Arc::clone(&backend.picked));
+            Rc::new(Movable { outlet, entrance, picked })
         } else {
             outlet
         };
@@ -97,14 +98,14 @@ impl Guest for FlowGuest<'_> {
     }
 }
 
-/// The flow of a peer of a shared port. It ends when its link is silent and another client can
-/// serve: the next datagram of the peer begins a flow there.
+/// The flow of a peer of a port that another client, or another node, may serve later. It ends when
+/// its link is silent and another can serve: the next datagram of the peer begins a flow there.
 #[derive(Debug)]
 struct Movable {
     outlet: Rc<dyn FlowOutlet>,
     entrance: Arc<Entrance>,
-    /// The session that has the flow.
-    session: u64,
+    /// The backend that has the flow.
+    picked: Arc<Picked>,
 }
 
 impl FlowOutlet for Movable {
@@ -113,11 +114,12 @@ impl FlowOutlet for Movable {
     }
 
     fn close(&self, code: ResetCode) {
+        self.entrance.backends.note_refusal(&self.picked, code);
         self.outlet.close(code);
     }
 
     fn silent(&self) {
-        if self.entrance.backends.are_served_beside(self.session, self.peer()) {
+        if self.entrance.backends.are_served_beside(self.picked.session, self.peer()) {
             tracing::debug!(
                 service = self.entrance.name(), peer = ?self.peer(),
                 "the flow of a silent link ends; the next datagram goes over another link"

@@ -89,7 +89,12 @@ impl EntranceWatch {
                 target: format!("service://{client}/{service}"),
                 ..no_name
             }),
-            Target::Hop(_) | Target::Measure(_) => None,
+            Target::Hop(hop) => Some(Names {
+                client: Some(picked.client.clone()),
+                service: Some(hop.service.as_str().to_owned()),
+                ..no_name
+            }),
+            Target::Measure(_) => None,
         }
     }
 }
@@ -176,16 +181,17 @@ impl Watcher for EntranceWatch {
             let private;
             let (service, client, target) = match &picked.aim.target {
                 Target::Service(service) | Target::Marked { service, .. } => {
-                    (service, Some(picked.client.as_str()), None)
+                    (service.as_str(), Some(picked.client.as_str()), None)
                 }
+                Target::Hop(hop) => (hop.service.as_str(), Some(picked.client.as_str()), None),
                 Target::Forward(target) | Target::Reported(target) | Target::Detour(target) => {
-                    (&self.entrance.address, None, Some(target.as_str()))
+                    (self.entrance.address.as_str(), None, Some(target.as_str()))
                 }
                 Target::Private { client, service } => {
                     private = format!("service://{client}/{service}");
-                    (&self.entrance.address, None, Some(private.as_str()))
+                    (self.entrance.address.as_str(), None, Some(private.as_str()))
                 }
-                Target::Hop(_) | Target::Measure(_) => return,
+                Target::Measure(_) => return,
             };
             access(Access {
                 service,

@@ -11,10 +11,14 @@
 //! A name whose client is disconnected may be known ([`Known`]): its visitors get a response that
 //! says so, and are not directed to the service of a wildcard.
 //!
+//! In a cluster, a name that is absent here may be published at another node ([`NameSeeker`]).
+//! [`Names::wait`] looks for it first.
+//!
 //! A withdrawn name may be published again shortly, because its client logs in again or because the
 //! server has just started. [`Names::wait`] lets a visitor wait for that.
 
 mod host;
+mod seek;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -29,6 +33,8 @@ use tokio::time::Instant;
 use crate::entrance::Entrance;
 
 pub use host::{Host, Kind, Space};
+use seek::Seeking;
+pub use seek::{NameSeeker, Sought};
 
 /// Number of shards for each space.
 const SHARDS: usize = 256;
@@ -63,6 +69,7 @@ pub struct Names {
     waiting: AtomicU32,
     generation: AtomicU64,
     born: Instant,
+    seeking: Seeking,
 }
 
 /// A part of the names of a space. One shard has all the state of a name.
@@ -122,6 +129,7 @@ impl Default for Names {
             waiting: AtomicU32::new(0),
             generation: AtomicU64::new(0),
             born: Instant::now(),
+            seeking: Seeking::default(),
         }
     }
 }
@@ -204,6 +212,7 @@ impl Names {
     /// so that a visitor does not reach the service of a wildcard while the service of the name
     /// itself is reconnecting.
     pub async fn wait(&self, space: Space, host: &str) -> Option<Services> {
+        self.seek(space, host).await;
         if self.may_come(space, host).is_none() {
             return self.find(space, host);
         }
@@ -214,13 +223,53 @@ impl Names {
             tokio::select! {
                 () = added => {}
                 () = tokio::time::sleep_until(until) => {}
+                () = self.seek_again(space, host) => {}
             }
         }
     }
 
     /// Whether [`Self::wait`] would wait.
     pub fn is_awaited(&self, space: Space, host: &str) -> bool {
-        self.may_come(space, host).is_some()
+        self.may_come(space, host).is_some() || self.is_sought(space, host)
+    }
+
+    /// Looks for absent names at other nodes from now on.
+    pub fn seek_by(&self, seeker: Arc<dyn NameSeeker>) {
+        self.seeking.begin(seeker);
+    }
+
+    /// The names that cover a host more closely than all services of this node. Visitors over HTTP
+    /// are redirected to the `https://` name of the host, so it counts for them as well.
+    fn absent(&self, space: Space, host: &str) -> Vec<(Space, Arc<str>)> {
+        let spaces: &[Space] = match space {
+            Space::Http => &[Space::Http, Space::Tls],
+            Space::Tls => &[Space::Tls],
+        };
+        let is_present = |name: &str| {
+            spaces.iter().any(|space| self.shard(*space, name).load().services.contains_key(name))
+        };
+        let absent = host::candidates(host).take_while(|name| !is_present(name));
+        absent.flat_map(|name| spaces.iter().map(move |space| (*space, (&*name).into()))).collect()
+    }
+
+    /// Whether the host is about to be looked for at other nodes.
+    fn is_sought(&self, space: Space, host: &str) -> bool {
+        self.seeking.seeker().is_some()
+            && !self.absent(space, host).is_empty()
+            && self.seeking.is_due(space, host)
+    }
+
+    /// Looks for a host at the other nodes of the cluster, unless a service of this node has it.
+    async fn seek(&self, space: Space, host: &str) {
+        let Some(seeker) = self.seeking.seeker() else { return };
+        let absent = self.absent(space, host);
+        if absent.is_empty() || !self.seeking.is_due(space, host) {
+            return;
+        }
+        if let Some(_place) = self.place() {
+            seeker.seek(absent).await;
+            self.seeking.note(space, host);
+        }
     }
 
     /// The deadline by which a name may appear that is closer to the host than all present names.
@@ -254,14 +303,32 @@ impl Names {
         None
     }
 
+    /// Looks for a host at the other nodes again, after a while. Never completes without a cluster.
+    async fn seek_again(&self, space: Space, host: &str) {
+        if self.seeking.seeker().is_none() {
+            return std::future::pending().await;
+        }
+        tokio::time::sleep(seek::AGAIN).await;
+        self.seek(space, host).await;
+    }
+
     fn place(&self) -> Option<Waiter<'_>> {
         let place = Waiter(&self.waiting);
         (self.waiting.fetch_add(1, Ordering::Relaxed) < WAITING_MAX).then_some(place)
     }
 
-    /// Adds an entrance under a host.
+    /// Adds an entrance under a host. The services of a client of this node replace those that were
+    /// found at other nodes, because a name belongs to one client.
     pub fn add(&self, host: &Host, published: Published) {
-        self.change(host, true, |services| services.push(published));
+        let is_elsewhere = |one: &Published| one.entrance.backends.are_at_other_nodes();
+        self.change(host, true, |services| {
+            if !is_elsewhere(&published) {
+                services.retain(|one| !is_elsewhere(one));
+            } else if services.iter().any(|one| !is_elsewhere(one)) {
+                return;
+            }
+            services.push(published);
+        });
         self.added.notify_waiters();
     }
 
@@ -370,6 +437,96 @@ mod tests {
     /// The name under which a host is found.
     fn found(services: Option<Services>) -> Option<String> {
         services.map(|services| services[0].entrance.address.clone())
+    }
+
+    /// A seeker that publishes one name when it is asked for it, and records the questions.
+    #[derive(Debug)]
+    struct Elsewhere {
+        names: std::sync::OnceLock<Arc<Names>>,
+        has: Host,
+        asked: Mutex<Vec<String>>,
+    }
+
+    /// The entrance of a client of another node.
+    fn at_other_node(host: &Host) -> Published {
+        #[derive(Debug)]
+        struct Nobody;
+        impl crate::backends::Locator for Nobody {
+            fn moved(&self, _: &proto::Hop) {}
+            fn awaited(&self) {}
+        }
+        let mut published = published(host);
+        let entrance = Arc::get_mut(&mut published.entrance).unwrap();
+        let aim = Aim {
+            name: host.to_string(),
+            target: Target::Service("web".into()),
+            terms: ServiceTerms::default(),
+            rules: None,
+            proxy: None,
+        };
+        let session = Session::new("node:b", 1);
+        let gate = Gate::new(None);
+        entrance.backends = Backends::at_other_nodes(aim, &session, gate, Arc::new(Nobody));
+        published
+    }
+
+    impl NameSeeker for Elsewhere {
+        fn seek(&self, names: Vec<(Space, Arc<str>)>) -> Sought<'_> {
+            Box::pin(async move {
+                let is_it = |(space, name): &(Space, Arc<str>)| {
+                    (*space, &**name) == (self.has.kind.space(), &*self.has.name)
+                };
+                if names.iter().any(is_it) {
+                    self.names.get().unwrap().add(&self.has, at_other_node(&self.has));
+                }
+                let texts = names.iter().map(|(space, name)| format!("{space:?} {name}"));
+                self.asked.lock().unwrap().extend(texts);
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_of_another_node_is_found_when_a_visitor_comes() {
+        let (names, has) = (Arc::new(Names::default()), host("tls://b.example"));
+        tokio::time::advance(RECONNECT).await;
+        let asked = Mutex::default();
+        let seeker = Arc::new(Elsewhere { names: std::sync::OnceLock::new(), has, asked });
+        seeker.names.set(Arc::clone(&names)).unwrap();
+        names.seek_by(Arc::clone(&seeker) as Arc<dyn NameSeeker>);
+        let asked = || std::mem::take(&mut *seeker.asked.lock().unwrap());
+        // Visitors over HTTP are redirected to the name over TLS, and each wildcard counts.
+        assert!(names.is_awaited(Space::Http, "a.example"));
+        assert!(names.wait(Space::Http, "a.example").await.is_none());
+        assert_eq!(
+            asked(),
+            [
+                "Http a.example",
+                "Tls a.example",
+                "Http *.example",
+                "Tls *.example",
+                "Http *",
+                "Tls *"
+            ]
+        );
+        // What was looked for in vain is not looked for at once again.
+        assert!(!names.is_awaited(Space::Http, "a.example"));
+        assert!(names.wait(Space::Http, "a.example").await.is_none());
+        assert!(asked().is_empty());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(names.is_awaited(Space::Http, "a.example"));
+        let found_name = || async { found(names.wait(Space::Tls, "b.example").await) };
+        assert_eq!(found_name().await.as_deref(), Some("tls://b.example"));
+        assert_eq!(asked(), ["Tls b.example", "Tls *.example", "Tls *"]);
+        // A name that is present is not looked for, and a client of this node replaces it.
+        assert_eq!(found_name().await.as_deref(), Some("tls://b.example"));
+        assert!(asked().is_empty());
+        let own = host("tls://b.example");
+        names.add(&own, published(&own));
+        let services = names.find(Space::Tls, "b.example").unwrap();
+        assert_eq!(services.len(), 1);
+        assert!(!services[0].entrance.backends.are_at_other_nodes());
+        names.add(&own, at_other_node(&own));
+        assert_eq!(names.find(Space::Tls, "b.example").unwrap().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
