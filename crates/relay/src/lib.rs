@@ -87,7 +87,10 @@ pub mod watch;
 pub use admit::{Gate, Permit};
 pub use announced::{Announced, HEADER_WAIT, HeaderError, announced};
 pub use attention::Attended;
-pub use bridge::{Carried, Crossing, LaneBreaker, Span, StreamLane, bridge, span};
+pub use bridge::{
+    Carried, Crossing, FlowSpan, LaneBreaker, Span, StreamLane, bridge, bridge_flow, flow_span,
+    span,
+};
 pub use connection_table::{ConnectionEntry, ConnectionTable};
 pub use dial::{Allow, Destination, DialAccount, DialError, Dialled, Dials, TargetAddr};
 pub use duplex::{Duplex, accept_duplex, open_duplex};

@@ -23,10 +23,12 @@
 //! |---|---|
 //! | `joint` | are on one worker: a call of one link leads to a call of the other link |
 //! | `span` | are on two workers: a task of each worker exchanges messages with the other task |
+//! | `flows` | carry datagrams, on one worker or on two |
 //! | `crossing` | the account of the joined streams: counters and limits |
 //! | `lane` | one stream, whose bytes are the lane of a carrier |
 
 mod crossing;
+mod flows;
 mod joint;
 mod lane;
 mod span;
@@ -36,6 +38,7 @@ use proto::HEAD_ROOM;
 use transport::Inlet;
 
 pub use crossing::Crossing;
+pub use flows::{FlowSpan, bridge_flow, flow_span};
 pub use joint::bridge;
 pub use lane::{LaneBreaker, StreamLane};
 pub use span::{Carried, Span, span};
