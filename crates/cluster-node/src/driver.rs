@@ -183,6 +183,16 @@ impl<M: PeerMail> NodeDriver<M> {
 
     /// Gives the node an input, and carries out what comes out.
     fn give(&mut self, input: NodeInput) {
+        match &input {
+            NodeInput::Answer(..) | NodeInput::Watched(..) | NodeInput::Message(..) => {
+                self.out.views.voids_verdicts();
+            }
+            NodeInput::Wish(_)
+            | NodeInput::Wishes(_)
+            | NodeInput::LinkUp(_)
+            | NodeInput::LinkDown(_)
+            | NodeInput::Timeout => {}
+        }
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             self.node.handle(self.clock.now(), input);

@@ -2,6 +2,7 @@
 //! clone is dropped, the node leaves.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cluster::blob::{BlobOutcome, BlobWish};
 use cluster::names::{ClientName, Generation, Instance, Key, NodeId};
@@ -130,6 +131,14 @@ impl Cluster {
             return OpenVerdict::Gone;
         }
         verdict.await.unwrap_or(OpenVerdict::Gone)
+    }
+
+    /// The number of the things that the node has heard of the engine and of other nodes. A verdict
+    /// ([`Self::judge`]) stays right while the number is the same, for as long as the lease of the
+    /// node has at least to last: the caller asks again after 1 s.
+    #[must_use]
+    pub fn edition(&self) -> u64 {
+        self.views.edition.load(Ordering::Acquire)
     }
 
     /// A process of a client has logged in, or the number of its links has changed. Of two

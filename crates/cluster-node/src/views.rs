@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cluster::names::{Generation, Key, NodeEpoch, NodeId};
@@ -45,6 +46,7 @@ pub(crate) struct Views {
     pub(crate) ports: watch::Receiver<HeldPorts>,
     pub(crate) readiness: watch::Receiver<bool>,
     pub(crate) membership: watch::Receiver<Membership>,
+    pub(crate) edition: Arc<AtomicU64>,
 }
 
 /// The senders, and what has changed since the last snapshot.
@@ -54,6 +56,7 @@ pub(crate) struct ViewSenders {
     ports: watch::Sender<HeldPorts>,
     readiness: watch::Sender<bool>,
     membership: watch::Sender<Membership>,
+    edition: Arc<AtomicU64>,
     epoch: Option<NodeEpoch>,
     /// The table of nodes may have changed.
     pub(crate) nodes_changed: bool,
@@ -69,11 +72,13 @@ impl ViewSenders {
         let (ports, seen_ports) = watch::channel(HeldPorts::default());
         let (readiness, seen_readiness) = watch::channel(false);
         let (membership, seen_membership) = watch::channel(Membership::default());
+        let edition = Arc::<AtomicU64>::default();
         let senders = Self {
             nodes,
             ports,
             readiness,
             membership,
+            edition: Arc::clone(&edition),
             epoch: None,
             nodes_changed: false,
             ports_changed: false,
@@ -84,6 +89,7 @@ impl ViewSenders {
             ports: seen_ports,
             readiness: seen_readiness,
             membership: seen_membership,
+            edition,
         };
         (senders, views)
     }
@@ -96,6 +102,11 @@ impl ViewSenders {
     /// Whether visitors and clients should be sent to this node.
     pub(crate) fn is_ready(&self, is_ready: bool) {
         self.readiness.send_replace(is_ready);
+    }
+
+    /// The node is about to hear something by which a verdict may become void.
+    pub(crate) fn voids_verdicts(&self) {
+        self.edition.fetch_add(1, Ordering::Release);
     }
 
     /// When the ports are to be shown at the latest.

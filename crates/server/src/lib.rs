@@ -14,6 +14,7 @@
 //!   registry/      sessions and links, entrances of services
 //!   directory/     which client has which port or name
 //!   cluster/       the server as a node of a cluster
+//!   hops/          visitors of clients that have their links with other nodes
 //!   private/       private services, and the joining of streams of two clients
 //!   stun.rs        the ports at which the server answers STUN
 //!   invitations.rs one-time codes of visitors of private services
@@ -32,6 +33,7 @@ mod cluster;
 mod directory;
 mod enrolments;
 mod hook;
+mod hops;
 mod invitations;
 mod listening;
 #[cfg(feature = "webrtc")]
@@ -85,12 +87,13 @@ use probes::PingRotation;
 use survey::Survey;
 use targets::trial;
 
-use cluster::{NewNode, NodeMail, ServerNode, SharedDirectory};
+use cluster::{ServerNode, SharedDirectory};
 use directory::{Directory, Local};
 use doors::remembered::{self, NameAway};
 use doors::{Doors, certificates};
 pub use enrolments::Enrolled;
 pub use families::browser::has_page;
+use hops::{NewParts, NodeParts};
 use listening::{Port, Waiting};
 use registry::{ClientNotes, Registry};
 use shared::{ServerShared, admits_codes, without_clients};
@@ -111,6 +114,8 @@ pub struct Server {
     state: Option<PathBuf>,
     /// The node of a cluster; `None`: the server is alone.
     node: Option<Arc<ServerNode>>,
+    /// Its links and entrances.
+    parts: Option<NodeParts>,
     /// Orders certificates, keeps the known names, and runs the node of a cluster, until it is
     /// dropped.
     _orders: JoinSet<()>,
@@ -161,15 +166,15 @@ fn registry_of(
     shared: Arc<ServerShared>,
     workers: &Workers,
     state: Option<&Path>,
-) -> anyhow::Result<(Arc<Registry>, Option<NewNode>)> {
+) -> anyhow::Result<(Arc<Registry>, Option<NewParts>)> {
     let handles = Arc::clone(workers.handles());
     let Some(cluster) = &config.cluster else {
         let directory = Arc::new(Local::new(state));
         return Ok((Registry::new(shared, handles, directory, None), None));
     };
-    let new = ServerNode::of_config(cluster, &handles, NodeMail::default(), state)?;
-    let directory: Arc<dyn Directory> = Arc::<SharedDirectory>::clone(new.node.directory());
-    let presence = Some(Arc::clone(new.node.presence()));
+    let new = NewParts::of_config(cluster, &handles, (&config.common, state))?;
+    let directory: Arc<dyn Directory> = Arc::<SharedDirectory>::clone(new.node().directory());
+    let presence = Some(Arc::clone(new.node().presence()));
     Ok((Registry::new(shared, handles, directory, presence), Some(new)))
 }
 
@@ -264,7 +269,8 @@ impl Server {
             hook::keep_asking(Arc::clone(&registry), worker).await?;
         }
         taken_over::adopt_visitors(workers.handles()).await?;
-        let node = new_node.map(|new| new.run(&registry, &mut orders));
+        let node = new_node.as_ref().map(|new| Arc::clone(new.node()));
+        let parts = NewParts::run_if_some(new_node, &registry, &mut orders).await;
         let config = ArcSwap::from_pointee(without_clients(config));
         let (started, source) = (Instant::now(), None);
         let (ledger, turn) = (Ledger::default(), PingRotation::default());
@@ -279,6 +285,7 @@ impl Server {
             doors,
             state,
             node,
+            parts,
             _orders: orders,
             started,
             config,
@@ -585,7 +592,12 @@ impl Serving for Server {
         Box::pin(async {
             doors::close(self.workers.handles()).await;
             self.registry.close_entrances().await;
-            survey::drain_links(self.workers.handles()).await;
+            let Some(parts) = &self.parts else {
+                return survey::drain_links(self.workers.handles()).await;
+            };
+            parts.close_entrances().await;
+            // The links to other nodes would be made again otherwise.
+            tokio::join!(parts.leave(), survey::drain_links(self.workers.handles()));
         })
     }
 

@@ -92,7 +92,6 @@ fn without_lists(terms: &ServiceTerms) -> ServiceTerms {
 ///
 /// # Errors
 /// The text is too long, or no description that this version understands.
-#[cfg_attr(not(test), expect(dead_code, reason = "entrances for clients of other nodes read it"))]
 pub(crate) fn decode(text: &str) -> Result<About, BadAbout> {
     if text.len() > ABOUT_MAX {
         return Err(BadAbout::Long(text.len()));

@@ -5,14 +5,13 @@
 //!   registry ── claim, release ──> SharedDirectory ───┐
 //!            ── links of clients ─> Presence ─────────┤            ┌─ engine: etcd by HTTP
 //!            <── lost, yield ────── ServerNode <──────┴── Cluster ─┤
-//!                                                                  └─ NodeMail: links
+//!                                                                  └─ Mail (crate `nodes`)
 //! ```
 //!
 //! | file | content |
 //! |---|---|
 //! | `server_node.rs` | start and end of the node, its events, its status |
 //! | `engine.rs` | connections to etcd, by the dialers of this program |
-//! | `mail.rs` | messages to other nodes, for the links to take |
 //! | `shared.rs` | the directory of the cluster: claims and look-ups |
 //! | `table.rs` | the claims of this server, whose numbers may change, and early events |
 //! | `presence.rs` | which processes of clients are here, and which have yielded to other nodes |
@@ -22,7 +21,6 @@
 
 pub(crate) mod about;
 mod engine;
-mod mail;
 #[cfg(test)]
 mod over_etcd;
 mod presence;
@@ -32,7 +30,6 @@ mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use mail::NodeMail;
 pub(crate) use presence::{Presence, ProcessHere, instance_of};
-pub(crate) use server_node::{NewNode, ServerNode};
+pub(crate) use server_node::{NewNode, ServerNode, node_id};
 pub(crate) use shared::SharedDirectory;

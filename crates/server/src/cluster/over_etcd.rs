@@ -1,13 +1,17 @@
 //! Servers as nodes on a real member of etcd that demands certificates.
 
-use std::path::Path;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use client::Client;
 use config::{ClientFlags, ServerFlags, Sources, Text};
 use ops::status::{ServiceState, SessionState};
 use ops::{Daemon as _, Serving as _};
 use testkit::certs::{Authority, Flaw};
-use tokio::time::{Duration, Instant, sleep};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::{Duration, Instant, sleep, timeout};
 
 use crate::Server;
 use member::{Members, SOON, run};
@@ -18,13 +22,46 @@ mod member;
 
 const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 
-async fn start(node: &str, directory: &str) -> Server {
+/// The authority of a cluster, and the files of its nodes.
+struct Certificates {
+    dir: tempfile::TempDir,
+    authority: Authority,
+    ca: PathBuf,
+}
+
+impl Certificates {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::new("of the cluster").unwrap();
+        let ca = authority.save(dir.path()).unwrap();
+        Self { dir, authority, ca }
+    }
+
+    /// The keys `ca`, `cert` and `key` of a node.
+    fn of(&self, node: &str) -> String {
+        let name = format!("node:{node}");
+        let own = self.authority.client(&[], &name, Flaw::None).unwrap();
+        let (cert, key) = own.save(self.dir.path(), node).unwrap();
+        let (ca, cert, key) = (self.ca.display(), cert.display(), key.display());
+        format!("ca: '{ca}', cert: '{cert}', key: '{key}'")
+    }
+}
+
+/// Node `a` has the address 127.0.0.1, node `b` 127.0.0.2, and so on, so that all nodes can listen
+/// at one port.
+fn address(node: &str) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 0, node.as_bytes()[0] - b'a' + 1)
+}
+
+async fn start(node: &str, directory: &str, certificates: &Certificates) -> Server {
+    let (at, own, port) = (address(node), certificates.of(node), free_port());
     let text = format!(
-        "listen: tcp://127.0.0.1:0\nworkers: 1\npublic_bind: 127.0.0.1\n\
-         http: {{ listen: '127.0.0.1:0' }}\n\
-         clients: [{{ name: home, token: {TOKEN}, allow: {{ http: '*' }} }}]\n\
-         cluster: {{ name: test, node: {node}, zone: z, peers: {{ listen: tcp://127.0.0.1:1 }}, \
-         directory: {directory} }}\n"
+        "listen: tcp://{at}:0\nworkers: 2\npublic_bind: {at}\n\
+         http: {{ listen: '{at}:0' }}\ntls_routes: {{ listen: '{at}:0' }}\n\
+         clients: [{{ name: home, token: {TOKEN}, allow: {{ http: '*', tls: '*', \
+         tcp: '1024-65535', udp: '1024-65535' }} }}]\n\
+         cluster: {{ name: test, node: {node}, zone: z, directory: {directory}, \
+         peers: {{ listen: 'quic://{at}:{port}', {own} }} }}\n"
     );
     let text = Text { name: "server.yaml", text: &text };
     let config = config::load_server(Some(text), &ServerFlags::default(), &sources()).unwrap();
@@ -37,10 +74,15 @@ fn sources() -> Sources<'static> {
 
 /// A process of the client at one of the servers.
 async fn publish(server: &Server) -> Client {
+    let web = "{ name: web, target: 'tcp://127.0.0.1:1', public: 'http://app.example' }";
+    publish_all(server, web).await
+}
+
+/// As [`publish`], with these services.
+async fn publish_all(server: &Server, services: &str) -> Client {
     let text = format!(
         "servers: {}\nname: home\ntoken: {TOKEN}\nworkers: 1\nconnections: 1\n\
-         retry: {{ min: 50ms, max: 200ms }}\n\
-         services: [{{ name: web, target: 'tcp://127.0.0.1:1', public: 'http://app.example' }}]\n",
+         retry: {{ min: 50ms, max: 200ms }}\nservices: [{services}]\n",
         server.listen()[0]
     );
     let text = Text { name: "client.yaml", text: &text };
@@ -99,15 +141,17 @@ fn a_server_joins_over_tls_with_its_certificate_and_leaves_at_its_end() {
             own.0.display(),
             own.1.display()
         );
-        let one = start("a", &directory).await;
+        let certificates = Certificates::new();
+        let start = async |node| start(node, &directory, &certificates).await;
+        let one = start("a").await;
         sees(&one, 1).await;
-        let two = start("b", &directory).await;
+        let two = start("b").await;
         sees(&one, 2).await;
         sees(&two, 2).await;
         two.close().await;
         sees(&one, 1).await;
         // The records of a node that ended are void: the next process joins at once.
-        let two = start("b", &directory).await;
+        let two = start("b").await;
         sees(&two, 2).await;
         two.close().await;
         one.close().await;
@@ -119,7 +163,9 @@ fn a_client_that_logs_in_at_another_node_takes_its_services_along() {
     run(async {
         let members = Members::start(1, &[]).await;
         let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
-        let (a, b) = (start("a", &directory).await, start("b", &directory).await);
+        let certificates = Certificates::new();
+        let start = async |node| start(node, &directory, &certificates).await;
+        let (a, b) = (start("a").await, start("b").await);
         sees(&a, 2).await;
         sees(&b, 2).await;
         let first = publish(&a).await;
@@ -134,10 +180,155 @@ fn a_client_that_logs_in_at_another_node_takes_its_services_along() {
         eventually("the first process has yielded", has_yielded).await;
         assert!(publishes(&b).await);
         second.close().await;
-        // The record of the client is gone, and the first process asks again.
-        eventually("the first process is back", async || publishes(&a).await).await;
         first.close().await;
         a.close().await;
         b.close().await;
+    });
+}
+
+/// An origin that answers each connection with one text, after the first bytes of the visitor.
+async fn origin(text: &'static str) -> (u16, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serve = async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            spawn_local(async move {
+                let mut buf = [0; 1024];
+                if socket.read(&mut buf).await.is_ok_and(|read| read > 0) {
+                    let _ = socket.write_all(text.as_bytes()).await;
+                }
+            });
+        }
+    };
+    (port, spawn_local(serve))
+}
+
+/// What a visitor gets that sends this text to an address. `None`: it is not served.
+async fn ask(to: SocketAddr, text: &str) -> Option<String> {
+    let asked = async {
+        let mut socket = TcpStream::connect(to).await.ok()?;
+        socket.write_all(text.as_bytes()).await.ok()?;
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).await.ok()?;
+        Some(String::from_utf8_lossy(&answer).into_owned())
+    };
+    timeout(SOON, asked).await.ok().flatten().filter(|answer| !answer.is_empty())
+}
+
+/// A port that is free at all nodes.
+fn free_port() -> u16 {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap().port()
+}
+
+/// The port of the door for visitors of this kind.
+fn door(server: &Server, scheme: &str) -> SocketAddr {
+    let urls = server.visitors.iter();
+    let mut own = urls.filter_map(|url| url.strip_prefix(scheme)?.strip_prefix("://"));
+    own.next().unwrap().trim_end_matches('/').parse().unwrap()
+}
+
+#[test]
+fn visitors_of_each_node_reach_a_client_of_another_node() {
+    const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        let start = async |node| start(node, &directory, &certificates).await;
+        let (a, b) = (start("a").await, start("b").await);
+        sees(&a, 2).await;
+        sees(&b, 2).await;
+        let (target, _origin) = origin(ANSWER).await;
+        let (tcp, udp) = (free_port(), free_port());
+        let echo = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let echo_port = echo.local_addr().unwrap().port();
+        let _echo = spawn_local(async move {
+            let mut buf = [0; 64];
+            loop {
+                let (length, from) = echo.recv_from(&mut buf).await.unwrap();
+                echo.send_to(&buf[..length], from).await.unwrap();
+            }
+        });
+        let services = format!(
+            "{{ name: web, target: 'tcp://127.0.0.1:{target}', \
+             public: ['tcp://:{tcp}', 'http://app.example'] }}, \
+             {{ name: dns, target: 'udp://127.0.0.1:{echo_port}', public: 'udp://:{udp}' }}"
+        );
+        let client = publish_all(&a, &services).await;
+        eventually("the first node publishes", async || publishes(&a).await).await;
+        let request = "GET / HTTP/1.1\r\nHost: app.example\r\n\r\n";
+        for (node, server) in [("a", &a), ("b", &b)] {
+            let at = |port| SocketAddr::new(address(node).into(), port);
+            let is_served = async || ask(at(tcp), "anything").await.as_deref() == Some(ANSWER);
+            eventually(&format!("the TCP port of node {node}"), is_served).await;
+            let answer = ask(door(server, "http"), request).await.unwrap_or_default();
+            assert!(answer.ends_with("hello"), "{node}: {answer}");
+            let visitor = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let is_answered = async || {
+                visitor.send_to(b"question", at(udp)).await.unwrap();
+                let mut buf = [0; 64];
+                let heard = timeout(Duration::from_millis(500), visitor.recv(&mut buf)).await;
+                heard.is_ok_and(|length| buf[..length.unwrap()] == *b"question")
+            };
+            eventually(&format!("the UDP port of node {node}"), is_answered).await;
+        }
+        client.close().await;
+        b.close().await;
+        a.close().await;
+    });
+}
+
+#[test]
+fn visitors_follow_a_client_to_another_node() {
+    const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        let start = async |node| start(node, &directory, &certificates).await;
+        let (a, b, c) = (start("a").await, start("b").await, start("c").await);
+        for server in [&a, &b, &c] {
+            sees(server, 3).await;
+        }
+        let (target, _origin) = origin(ANSWER).await;
+        let tcp = free_port();
+        let services = format!(
+            "{{ name: web, target: 'tcp://127.0.0.1:{target}', \
+             public: ['tcp://:{tcp}', 'http://app.example'] }}"
+        );
+        let client = publish_all(&a, &services).await;
+        let port = SocketAddr::new(address("c").into(), tcp);
+        let is_served = async || ask(port, "anything").await.as_deref() == Some(ANSWER);
+        eventually("the port of the third node", is_served).await;
+        let request = "GET / HTTP/1.1\r\nHost: app.example\r\n\r\n";
+        let http = door(&c, "http");
+        assert!(ask(http, request).await.unwrap_or_default().ends_with("hello"));
+        // The client has stopped, and its next process logs in at another node. Visitors that come
+        // meanwhile wait.
+        client.close().await;
+        let moves = async {
+            sleep(Duration::from_millis(300)).await;
+            publish_all(&b, &services).await
+        };
+        let visits = async {
+            let mut answers = Vec::new();
+            for _ in 0..20 {
+                answers.push(ask(http, request).await);
+                sleep(Duration::from_millis(50)).await;
+            }
+            answers
+        };
+        let (client, answers) = tokio::join!(moves, visits);
+        let served = answers.iter().flatten().filter(|answer| answer.ends_with("hello")).count();
+        assert_eq!(served, answers.len(), "{answers:?}");
+        // The port of a client that stops closes, as at a single server, and opens again.
+        let is_served = async || ask(port, "anything").await.as_deref() == Some(ANSWER);
+        eventually("the port of the third node after the move", is_served).await;
+        client.close().await;
+        for server in [a, b, c] {
+            server.close().await;
+        }
     });
 }

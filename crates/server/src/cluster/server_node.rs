@@ -61,8 +61,11 @@ pub(crate) struct NewNode {
     events: ServerEvents,
 }
 
-/// The settings of a node by its configuration.
-fn settings(config: &config::Cluster) -> anyhow::Result<NodeSettings> {
+/// The name of a node by its configuration.
+///
+/// # Errors
+/// The host's name is no name of a node.
+pub(crate) fn node_id(config: &config::Cluster) -> anyhow::Result<NodeId> {
     let node = match &config.node {
         Some(node) => node.clone(),
         None => {
@@ -75,11 +78,15 @@ fn settings(config: &config::Cluster) -> anyhow::Result<NodeSettings> {
             host
         }
     };
-    let peer = |url: &config::Endpoint| PeerAddress { url: url.to_string(), pin: None };
+    NodeId::new(&node).context("cluster.node")
+}
+
+/// The settings of a node by its configuration. Other nodes reach it at the addresses `peers`.
+fn settings(config: &config::Cluster, peers: Vec<PeerAddress>) -> anyhow::Result<NodeSettings> {
     let record = Described {
         process: u64::from_be_bytes(link::random()),
         versions: VERSIONS,
-        peers: config.peers.advertise.iter().map(peer).collect(),
+        peers,
         clients: config.clients.iter().map(ToString::to_string).collect(),
         zone: config.zone.clone().unwrap_or_default(),
         program: env!("CARGO_PKG_VERSION").to_owned(),
@@ -88,7 +95,7 @@ fn settings(config: &config::Cluster) -> anyhow::Result<NodeSettings> {
     };
     Ok(NodeSettings {
         cluster: config.name.clone(),
-        node: NodeId::new(&node).context("cluster.node")?,
+        node: node_id(config)?,
         record,
         cache: CACHE,
         seed: u64::from_be_bytes(link::random()),
@@ -97,19 +104,19 @@ fn settings(config: &config::Cluster) -> anyhow::Result<NodeSettings> {
 }
 
 impl ServerNode {
-    /// The node of a server with this configuration, over etcd. `mail` carries messages to other
-    /// nodes, and `state` is the state directory.
+    /// The node of a server with this configuration, over etcd. Other nodes reach it at the
+    /// addresses `peers`, `mail` carries messages to them, and `state` is the state directory.
     ///
     /// # Errors
     /// A certificate cannot be read, or the host's name is no name of a node.
     pub(crate) fn of_config(
         config: &config::Cluster,
         workers: &Arc<[Handle]>,
-        mail: impl PeerMail,
+        (peers, mail): (Vec<PeerAddress>, impl PeerMail),
         state: Option<&Path>,
     ) -> anyhow::Result<NewNode> {
         let engine = engine::etcd(&config.directory, workers)?;
-        Ok(Self::over(settings(config)?, engine, mail, state))
+        Ok(Self::over(settings(config, peers)?, engine, mail, state))
     }
 
     /// A node over any engine.
@@ -129,8 +136,12 @@ impl ServerNode {
         NewNode { node, task: Box::pin(task), events }
     }
 
+    /// The name of the node.
+    pub(crate) const fn id(&self) -> &NodeId {
+        &self.id
+    }
+
     /// The handle of the node.
-    #[cfg_attr(not(test), expect(dead_code, reason = "links and entrances of nodes use it"))]
     pub(crate) const fn cluster(&self) -> &Cluster {
         &self.cluster
     }

@@ -10,10 +10,10 @@ use proto::InstanceId;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::Presence;
 use super::presence::{ProcessHere, instance_of};
 use super::server_node::{NewNode, ServerNode, follow_views};
 use super::table::ClaimNews;
-use super::{NodeMail, Presence};
 use crate::directory::model::{agrees, owners};
 use crate::directory::{Claim, Class, Directory, Key, NodeEpoch, NotGiven, Owner, Subject, Topic};
 use config::Over;
@@ -43,7 +43,7 @@ fn settings(name: &str) -> NodeSettings {
 }
 
 pub(crate) fn new_node(name: &str, engine: MemoryEngine) -> NewNode {
-    ServerNode::over(settings(name), engine, NodeMail::default(), None)
+    ServerNode::over(settings(name), engine, nodes::Mail::default(), None)
 }
 
 /// A node whose events only its directory handles.

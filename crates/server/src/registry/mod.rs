@@ -7,11 +7,12 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use cluster::names::Instance;
 use logging::RepeatLimit;
 
 use super::ServerShared;
 use super::brake::Brake;
-use super::cluster::Presence;
+use super::cluster::{Presence, instance_of};
 use super::directory::Directory;
 use super::sightings::Sightings;
 use node::descriptors;
@@ -44,7 +45,7 @@ pub(crate) struct Registry {
     brake: Brake,
     /// A random number of this process: the first four bytes of its link ids.
     generation: [u8; 4],
-    serials: AtomicU64,
+    serials: Arc<AtomicU64>,
     sessions: Mutex<Sessions>,
     /// Limits the log lines about introductions.
     introduced: Mutex<RepeatLimit<IpAddr>>,
@@ -78,7 +79,7 @@ impl Registry {
             handles,
             brake: Brake::new(),
             generation: link::random(),
-            serials: AtomicU64::new(1),
+            serials: Arc::new(AtomicU64::new(1)),
             sessions: Mutex::default(),
             introduced: Mutex::new(RepeatLimit::new().with_quota()),
             sightings: Sightings::default(),
@@ -96,6 +97,22 @@ impl Registry {
 
     pub(super) const fn shared_arc(&self) -> &Arc<ServerShared> {
         &self.shared
+    }
+
+    /// The number of the next link of this process.
+    pub(super) const fn serials(&self) -> &Arc<AtomicU64> {
+        &self.serials
+    }
+
+    /// The workers.
+    pub(super) fn handles(&self) -> &[Handle] {
+        &self.handles
+    }
+
+    /// The sessions of a process of a client that is in force, by its number in the cluster.
+    pub(super) fn processes_of(&self, client: &str, instance: Instance) -> Vec<Arc<Session>> {
+        let is_it = |own, is_beside| instance_of(client, own, is_beside) == instance;
+        self.sessions().of_process(client, is_it)
     }
 
     pub(super) fn brake(&self) -> &Brake {

@@ -202,6 +202,19 @@ impl Sessions {
         all.map(|process| Arc::clone(&process.session)).collect()
     }
 
+    /// The sessions of a process of a client that is in force.
+    pub(super) fn of_process(
+        &self,
+        name: &str,
+        is_it: impl Fn(InstanceId, bool) -> bool,
+    ) -> Vec<Arc<Session>> {
+        let Some(client) = self.clients.get(name) else { return Vec::new() };
+        let own = client.processes.values().filter(|process| {
+            client.is_in_force(process) && is_it(process.instance, process.beside)
+        });
+        own.map(|process| Arc::clone(&process.session)).collect()
+    }
+
     /// The number of links of a client, over all its processes.
     pub(super) fn count(&self, name: &str) -> usize {
         let processes = self.clients.get(name).into_iter().flat_map(|of| of.processes.values());

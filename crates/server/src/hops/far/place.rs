@@ -1,0 +1,160 @@
+//! What the cluster says about a resource: who has it, with which services, and over which links
+//! the client is reached.
+
+use std::sync::Arc;
+
+use cluster::names::{ClientName, Generation, Instance, Key, NodeId};
+use cluster::node::{Located, Subject};
+use cluster::record::Holding;
+use node::session::Session;
+use proto::control::ServiceSpec;
+use proto::greeting::Name;
+use proto::{Hop, Target};
+
+use super::ground::FarGround;
+use crate::cluster::about;
+
+/// Where a resource leads.
+#[derive(Clone, Debug)]
+pub(super) struct FarPlace {
+    pub(super) client: Name,
+    /// The number of the claim.
+    pub(super) claim: Generation,
+    /// The services at the resource: several at a name, with different paths.
+    pub(super) services: Vec<ServiceSpec>,
+    pub(super) way: ClientWay,
+}
+
+/// Over which links the client is reached.
+#[derive(Clone, Debug)]
+pub(super) enum ClientWay {
+    /// Its process at other nodes, by the record of this number. The sessions of the links to the
+    /// nodes, the preferred node first.
+    Nodes(Instance, Generation, Vec<Arc<Session>>),
+    /// It has logged in at this node, while another node has the claim.
+    Here(Vec<Arc<Session>>),
+    /// It has no link with any node.
+    Nowhere,
+}
+
+/// The answer about a resource.
+#[derive(Debug)]
+pub(super) enum Looked {
+    At(FarPlace),
+    /// Nobody has the resource, or a client of this node has it.
+    Gone,
+    /// The cluster does not answer.
+    Away,
+}
+
+impl FarPlace {
+    /// The target of streams to a service.
+    pub(super) fn target(&self, service: &Name) -> Target {
+        match &self.way {
+            ClientWay::Nodes(instance, generation, _) => Target::Hop(Hop {
+                client: self.client.clone(),
+                instance: instance.0,
+                generation: generation.0,
+                service: service.clone(),
+                claim: self.claim.0,
+                mark: None,
+            }),
+            ClientWay::Here(_) | ClientWay::Nowhere => Target::Service(service.as_str().to_owned()),
+        }
+    }
+
+    /// The sessions that lead to the client.
+    pub(super) fn sessions(&self) -> &[Arc<Session>] {
+        match &self.way {
+            ClientWay::Nodes(_, _, sessions) | ClientWay::Here(sessions) => sessions,
+            ClientWay::Nowhere => &[],
+        }
+    }
+
+    /// Whether both were found by the same records.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let by = |place: &Self| match &place.way {
+            ClientWay::Nodes(instance, generation, _) => Some((*instance, *generation)),
+            ClientWay::Here(_) | ClientWay::Nowhere => None,
+        };
+        self.claim == other.claim && by(self).is_some() && by(self) == by(other)
+    }
+
+    /// Whether a hop leads here.
+    pub(super) fn is_of(&self, hop: &Hop) -> bool {
+        let ClientWay::Nodes(instance, generation, _) = &self.way else { return false };
+        (instance.0, generation.0, self.claim.0) == (hop.instance, hop.generation, hop.claim)
+    }
+}
+
+impl FarGround {
+    /// Asks the cluster who has a resource and where the client is.
+    pub(super) async fn look_up(&self, key: &Key) -> Looked {
+        let found = self.places.find(Subject::Resource(key.clone())).await;
+        let (claim, record) = match found {
+            Located::Held { generation, record, .. } => (generation, record),
+            Located::Away => return Looked::Away,
+            Located::Nowhere | Located::Here(_) | Located::There { .. } => return Looked::Gone,
+        };
+        self.read(key, claim, &record).await
+    }
+
+    /// What the record of a claim says, and where its client is.
+    pub(super) async fn read(&self, key: &Key, claim: Generation, record: &Holding) -> Looked {
+        if record.node == self.node {
+            return Looked::Gone;
+        }
+        let services = match about::decode(&record.about) {
+            Ok(about) if about.is_whole => about.services,
+            Ok(_) => {
+                let (client, node) = (&record.client, &record.node);
+                tracing::debug!(%client, %node, ?key, "the terms of a service fit no record");
+                return Looked::Gone;
+            }
+            Err(error) => {
+                let (client, node) = (&record.client, &record.node);
+                tracing::warn!(
+                    %client, %node, ?key, %error,
+                    "the record of a service of client {client} at node {node} cannot be read: {error}"
+                );
+                return Looked::Gone;
+            }
+        };
+        let Ok(client) = record.client.as_str().parse::<Name>() else { return Looked::Gone };
+        let way = self.way(&record.client, record.instance, &record.node).await;
+        Looked::At(FarPlace { client, claim, services, way })
+    }
+
+    /// Over which links a client is reached. `instance` and `home` are those of a claim: while the
+    /// cluster does not answer about the client, they are the best that is known.
+    async fn way(&self, client: &ClientName, instance: Instance, home: &NodeId) -> ClientWay {
+        let of_claim = || {
+            let sessions: Vec<_> = self.nodes.session(home).into_iter().collect();
+            ClientWay::Nodes(instance, Generation(0), sessions)
+        };
+        match self.places.find(Subject::Client(client.clone())).await {
+            Located::Here(instance) => {
+                ClientWay::Here(self.registry.processes_of(client.as_str(), instance))
+            }
+            Located::There { generation, record, .. } => {
+                let others = record.homes.iter().filter(|home| home.node != self.node);
+                let mut sessions: Vec<_> =
+                    others.filter_map(|home| self.nodes.session(&home.node)).collect();
+                // The nodes take turns as the first choice, so that visitors of many clients spread
+                // over the nodes. A node without a live link comes last.
+                let turn = usize::try_from(instance_turn(record.instance)).unwrap_or(0);
+                let turns = turn.checked_rem(sessions.len()).unwrap_or(0);
+                sessions.rotate_left(turns);
+                sessions.sort_by_key(|session| session.live() == 0);
+                ClientWay::Nodes(record.instance, generation, sessions)
+            }
+            Located::Nowhere => ClientWay::Nowhere,
+            Located::Held { .. } | Located::Away => of_claim(),
+        }
+    }
+}
+
+/// A number that differs between the processes of clients.
+const fn instance_turn(Instance(number): Instance) -> u64 {
+    number >> 8
+}

@@ -1,0 +1,67 @@
+//! The ports that clients of other nodes hold: each of them is open at this node as well.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cluster::names::Key;
+use cluster_node::HeldPorts;
+use tokio::sync::watch;
+
+use super::FarServices;
+use super::place::Looked;
+
+impl FarServices {
+    /// Follows the held ports until the node ends.
+    pub(in crate::hops) async fn follow_ports(
+        self: Arc<Self>,
+        mut ports: watch::Receiver<HeldPorts>,
+    ) {
+        let mut was_full = false;
+        loop {
+            let held = ports.borrow_and_update().clone();
+            let is_full = self.apply(&held).await;
+            if is_full && !was_full {
+                let most = self.ports_max;
+                tracing::warn!(
+                    "clients of other nodes hold more ports than this node opens for them: \
+                     `cluster.ports_max` is {most}; further ports are closed at this node"
+                );
+            }
+            was_full = is_full;
+            if ports.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Opens and closes ports. Returns whether there are more ports than may be open.
+    async fn apply(&self, held: &HeldPorts) -> bool {
+        let others = held.iter().filter(|(_, (_, holding))| holding.node != self.ground.node);
+        let wanted: Vec<_> = others.take(self.ports_max).collect();
+        let is_full =
+            held.iter().filter(|(_, (_, of))| of.node != self.ground.node).count() > wanted.len();
+        let keys: BTreeSet<&Key> = wanted.iter().map(|(key, _)| *key).collect();
+        let gone: Vec<_> = {
+            let resources = self.resources();
+            let ports = resources.keys().filter(|key| matches!(key, Key::Port(..)));
+            ports.filter(|key| !keys.contains(key)).cloned().collect()
+        };
+        for key in gone {
+            self.close(&key).await;
+        }
+        for (key, (generation, holding)) in wanted {
+            let Some(resource) = self.resource(key) else { continue };
+            if resource.claim() == Some(*generation) {
+                continue;
+            }
+            match self.ground.read(key, *generation, holding).await {
+                Looked::At(place) => {
+                    resource.lead(place).await;
+                }
+                Looked::Gone => self.close(key).await,
+                Looked::Away => {}
+            }
+        }
+        is_full
+    }
+}

@@ -1,0 +1,279 @@
+//! A resource of a client of other nodes: its entrances, where they lead, and when the resource is
+//! looked for again.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use cluster::names::{ClientName, Generation, Key};
+use cluster::node::Subject;
+use node::backends::Locator;
+use node::session::{HOLD, Session};
+use proto::Hop;
+use proto::control::ServiceSpec;
+use tokio::runtime::Handle as Runtime;
+use tokio::time::{Instant, sleep};
+
+use super::entrances::FarEntrance;
+use super::ground::FarGround;
+use super::place::{ClientWay, FarPlace, Looked};
+
+/// The time after which a resource is looked for again whose client has no live link, while
+/// visitors wait for the client.
+const AGAIN: Duration = Duration::from_millis(300);
+
+/// The first pause before a resource is looked for again that is where it was, and the longest
+/// pause. The node that refused a visitor may know of a change before the change is written.
+const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A resource of a client of other nodes.
+pub(super) struct Resource {
+    own: Weak<Self>,
+    key: Key,
+    ground: Arc<FarGround>,
+    runtime: Runtime,
+    /// Called when nobody has the resource any more.
+    forget: Box<dyn Fn() + Send + Sync>,
+    /// A session without links: the entrances lead there while the client is not found.
+    nowhere: Arc<Session>,
+    state: Mutex<ResourceState>,
+    /// Held while entrances are opened and closed.
+    changing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct ResourceState {
+    place: Option<FarPlace>,
+    entrances: Vec<FarEntrance>,
+    /// What was found last is refused: the resource leads nowhere until something else is found.
+    is_refused: bool,
+    /// A task looks for the resource.
+    is_sought: bool,
+    /// When the resource was looked for last.
+    looked: Option<Instant>,
+    /// When a visitor waited last.
+    awaited: Option<Instant>,
+    is_closed: bool,
+}
+
+/// The locator of the entrances of a resource.
+#[derive(Debug)]
+struct OfResource(Weak<Resource>);
+
+impl Locator for OfResource {
+    fn moved(&self, hop: &Hop) {
+        if let Some(resource) = self.0.upgrade() {
+            resource.moved(hop);
+        }
+    }
+
+    fn awaited(&self) {
+        if let Some(resource) = self.0.upgrade() {
+            resource.awaited();
+        }
+    }
+}
+
+impl Resource {
+    /// A resource that is looked for on this runtime. `forget` has to close it.
+    pub(super) fn new(
+        key: Key,
+        ground: &Arc<FarGround>,
+        runtime: &Runtime,
+        forget: Box<dyn Fn() + Send + Sync>,
+    ) -> Arc<Self> {
+        let nowhere = Session::new("", ground.registry.handles().len());
+        let (ground, runtime) = (Arc::clone(ground), runtime.clone());
+        let (state, changing) = Default::default();
+        Arc::new_cyclic(|own| Self {
+            own: Weak::clone(own),
+            key,
+            ground,
+            runtime,
+            forget,
+            nowhere,
+            state,
+            changing,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, ResourceState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the claim to which the resource leads. `None`: it leads nowhere.
+    pub(super) fn claim(&self) -> Option<Generation> {
+        let state = self.state();
+        state.place.as_ref().filter(|_| !state.is_refused).map(|place| place.claim)
+    }
+
+    /// A node has refused a visitor that this hop led there.
+    fn moved(self: &Arc<Self>, hop: &Hop) {
+        let mut state = self.state();
+        let is_current = state.place.as_ref().is_some_and(|place| place.is_of(hop));
+        if !is_current || state.is_refused {
+            // The entrances lead elsewhere already.
+            return;
+        }
+        tracing::debug!(client = %hop.client, service = %hop.service, "the client has moved");
+        state.is_refused = true;
+        let entrances: Vec<_> = state.entrances.iter().map(FarEntrance::entrance).collect();
+        state.awaited = Some(Instant::now());
+        drop(state);
+        for entrance in entrances {
+            entrance.lead_to(std::slice::from_ref(&self.nowhere));
+        }
+        self.seek();
+    }
+
+    /// A visitor waits for a live link.
+    fn awaited(self: &Arc<Self>) {
+        let now = Instant::now();
+        let mut state = self.state();
+        state.awaited = Some(now);
+        let is_due = state.looked.is_none_or(|looked| looked + AGAIN <= now);
+        drop(state);
+        if is_due {
+            self.seek();
+        }
+    }
+
+    /// Looks for the resource, unless a task does so already.
+    fn seek(self: &Arc<Self>) {
+        let mut state = self.state();
+        if state.is_closed || std::mem::replace(&mut state.is_sought, true) {
+            return;
+        }
+        drop(state);
+        let own = Arc::clone(self);
+        self.runtime.spawn(async move { own.settle().await });
+    }
+
+    /// Looks for the resource until it leads to a live link, or no visitor waits any more.
+    async fn settle(self: Arc<Self>) {
+        let mut pause = PAUSE;
+        loop {
+            self.doubt();
+            let looked = self.ground.look_up(&self.key).await;
+            self.state().looked = Some(Instant::now());
+            let is_settled = match looked {
+                Looked::At(place) => self.lead(place).await,
+                // Held ports are followed, so a port closes when the table of ports says so.
+                Looked::Gone if matches!(self.key, Key::Port(..)) => false,
+                Looked::Gone => {
+                    self.state().is_sought = false;
+                    return (self.forget)();
+                }
+                Looked::Away => false,
+            };
+            if is_settled || !self.is_awaited() {
+                self.state().is_sought = false;
+                return;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Whether visitors wait for the resource.
+    fn is_awaited(&self) -> bool {
+        let state = self.state();
+        !state.is_closed && state.awaited.is_some_and(|at| at.elapsed() < HOLD)
+    }
+
+    /// Makes the cluster look for the client and the resource anew: what it found led to a node
+    /// that refused, or that has no live link.
+    fn doubt(&self) {
+        let state = self.state();
+        let Some(place) = &state.place else { return };
+        let client = ClientName::new(place.client.as_str());
+        if let (ClientWay::Nodes(_, generation, _), Ok(client)) = (&place.way, client) {
+            self.ground.places.refused(Subject::Client(client), *generation);
+        }
+        if state.is_refused {
+            self.ground.places.refused(Subject::Resource(self.key.clone()), place.claim);
+        }
+    }
+
+    /// Leads the entrances to a place. Returns whether visitors find a live link there.
+    pub(super) async fn lead(&self, place: FarPlace) -> bool {
+        let _turn = self.changing.lock().await;
+        {
+            let state = self.state();
+            if state.is_closed {
+                return true;
+            }
+            let is_same = state.place.as_ref().is_some_and(|known| known.is_same(&place));
+            if is_same && state.is_refused {
+                // The node has refused what is still the latest record.
+                return false;
+            }
+        }
+        let sessions = match place.sessions() {
+            [] => vec![Arc::clone(&self.nowhere)],
+            some => some.to_vec(),
+        };
+        let is_live = sessions.iter().any(|session| session.live() > 0);
+        let locator: Arc<dyn Locator> = Arc::new(OfResource(Weak::clone(&self.own)));
+        let (at, to) = (&*self.ground, (&self.key, &locator));
+        let mut kept = std::mem::take(&mut self.state().entrances);
+        let mut entrances = Vec::with_capacity(place.services.len());
+        for spec in &place.services {
+            let known = kept.iter().position(|one| one.is_of(spec));
+            let known = known.map(|nth| kept.swap_remove(nth));
+            let entrance = match known {
+                Some(known) => known.lead_to(&self.ground, (spec, &place), &sessions),
+                None => match FarEntrance::open(at, to, (spec, &place), &sessions).await {
+                    Ok(opened) => opened,
+                    Err(error) => {
+                        complain(&place, spec, &error);
+                        continue;
+                    }
+                },
+            };
+            entrances.push(entrance);
+        }
+        for gone in kept {
+            gone.close(&self.ground.registry, true).await;
+        }
+        let mut state = self.state();
+        state.entrances = entrances;
+        state.place = Some(place);
+        state.is_refused = false;
+        drop(state);
+        // Those that wait at the session without links look at the new sessions.
+        self.nowhere.revived.notify_waiters();
+        is_live
+    }
+
+    /// Closes the entrances.
+    pub(super) async fn close(&self) {
+        let _turn = self.changing.lock().await;
+        let entrances = {
+            let mut state = self.state();
+            state.is_closed = true;
+            state.place = None;
+            std::mem::take(&mut state.entrances)
+        };
+        for gone in entrances {
+            gone.close(&self.ground.registry, false).await;
+        }
+    }
+}
+
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resource").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// Logs that a service of a client of another node has no entrance here.
+fn complain(place: &FarPlace, spec: &ServiceSpec, error: &str) {
+    let (client, service) = (&place.client, &spec.name);
+    tracing::warn!(
+        %client, %service,
+        "service {service} of client {client}, which has its links with another node, is not \
+         reachable at this node: {error}"
+    );
+}

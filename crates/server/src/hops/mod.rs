@@ -1,0 +1,66 @@
+//! Visitors of clients that have their links with other nodes of the cluster. A visitor's stream
+//! takes one hop: from the node that the visitor reached, over a link between the two nodes, to a
+//! node that has a link of the client.
+//!
+//! ```text
+//!   visitor ──> entrance ──> node link ═══════════> serve ──bridge──> link ──> client ──> target
+//!               far/          (crate `nodes`)       the node that has the client
+//!               the node that the visitor reached
+//! ```
+//!
+//! | file | content |
+//! |---|---|
+//! | `serve.rs` | the node that has the client: who may be served, and over which link |
+//! | `judged.rs` | verdicts that hold for further streams of the same node |
+//! | `far/` | the node that the visitor reached |
+//! | `start.rs` | start and end of all parts of a node of a cluster |
+
+mod far;
+mod judged;
+mod serve;
+mod start;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use cluster::node::{Located, OpenVerdict, PeerOpen, Subject};
+use cluster_node::Cluster;
+
+pub(crate) use start::{NewParts, NodeParts};
+
+/// An answer of the cluster.
+type PlaceAnswer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What the node of the cluster knows about clients and claims.
+pub(crate) trait ClusterPlaces: fmt::Debug + Send + Sync {
+    /// Where a client or the holder of a resource is.
+    fn find(&self, subject: Subject) -> PlaceAnswer<'_, Located>;
+
+    /// What was found has refused a stream, so it is not found again.
+    fn refused(&self, subject: Subject, generation: cluster::names::Generation);
+
+    /// Whether this node serves a stream of another node.
+    fn judge(&self, open: PeerOpen) -> PlaceAnswer<'_, OpenVerdict>;
+
+    /// As [`Cluster::edition`].
+    fn edition(&self) -> u64;
+}
+
+impl ClusterPlaces for Cluster {
+    fn find(&self, subject: Subject) -> PlaceAnswer<'_, Located> {
+        Box::pin(self.find(subject))
+    }
+
+    fn refused(&self, subject: Subject, generation: cluster::names::Generation) {
+        self.refused(subject, generation, None);
+    }
+
+    fn judge(&self, open: PeerOpen) -> PlaceAnswer<'_, OpenVerdict> {
+        Box::pin(self.judge(open))
+    }
+
+    fn edition(&self) -> u64 {
+        self.edition()
+    }
+}

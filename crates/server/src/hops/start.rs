@@ -1,0 +1,157 @@
+//! Start and end of all parts of a node of a cluster: the node itself, the links to other nodes,
+//! and the entrances for services of their clients.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anyhow::Context;
+use cluster::names::NodeId;
+use config::Common;
+use node::session::{Handle, Worker};
+use nodes::{HopStream, Mail, NodeLinks, NodeListeners, NodeSide, PeerSettings, ServesHops};
+use proto::Hop;
+use tokio::task::JoinSet;
+use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
+
+use super::far::FarServices;
+use super::serve::{HopVisitor, Hops};
+use crate::cluster::{NewNode, ServerNode, node_id};
+use crate::registry::Registry;
+
+/// A node whose ports for other nodes are bound, and that does not run yet.
+pub(crate) struct NewParts {
+    node: NewNode,
+    listeners: NodeListeners,
+    mail: Mail,
+    ports_max: usize,
+}
+
+/// The parts of a node that runs.
+#[derive(Debug)]
+pub(crate) struct NodeParts {
+    links: NodeLinks,
+    far: Arc<FarServices>,
+}
+
+/// The settings of the links to other nodes.
+fn peer_settings(config: &config::Cluster) -> anyhow::Result<PeerSettings> {
+    let peers = &config.peers;
+    let tls = peers.tls.as_ref().context(
+        "`cluster.peers.listen`: a node proves its name by a certificate: use quic:// or tls:// \
+         addresses, and set `ca`, `cert` and `key`",
+    )?;
+    Ok(PeerSettings {
+        listen: peers.listen.clone(),
+        advertise: peers.advertise.clone(),
+        ca: tls.ca.clone(),
+        cert: tls.identity.cert.clone(),
+        key: tls.identity.key.clone(),
+    })
+}
+
+impl NewParts {
+    /// Binds the ports for other nodes, and makes the node.
+    ///
+    /// # Errors
+    /// A certificate cannot be read, a port is taken, or the host's name is no name of a node.
+    pub(crate) fn of_config(
+        config: &config::Cluster,
+        workers: &Arc<[Handle]>,
+        (common, state): (&Common, Option<&Path>),
+    ) -> anyhow::Result<Self> {
+        let (id, settings) = (node_id(config)?, peer_settings(config)?);
+        let listeners = NodeListeners::bind(&id, &settings, common, state, workers.len())?;
+        let mail = Mail::default();
+        let peers = (listeners.addresses(), mail.clone());
+        let node = ServerNode::of_config(config, workers, peers, state)?;
+        let ports_max = usize::try_from(config.ports_max).unwrap_or(usize::MAX);
+        Ok(Self { node, listeners, mail, ports_max })
+    }
+
+    /// The node.
+    pub(crate) const fn node(&self) -> &Arc<ServerNode> {
+        &self.node.node
+    }
+
+    /// Runs all parts of a server that is a node, on the runtime of the caller until `tasks` is
+    /// dropped.
+    pub(crate) async fn run_if_some(
+        parts: Option<Self>,
+        registry: &Arc<Registry>,
+        tasks: &mut JoinSet<()>,
+    ) -> Option<NodeParts> {
+        match parts {
+            Some(parts) => Some(parts.run(registry, tasks).await),
+            None => None,
+        }
+    }
+
+    async fn run(self, registry: &Arc<Registry>, tasks: &mut JoinSet<()>) -> NodeParts {
+        let Self { node, listeners, mail, ports_max } = self;
+        let (id, cluster) = (node.node.id().clone(), node.node.cluster().clone());
+        let places = Arc::new(cluster.clone());
+        let hops = Hops::new(registry, Arc::<cluster_node::Cluster>::clone(&places) as _);
+        let side = NodeSide {
+            handles: registry.handles().into(),
+            table: Arc::<cluster_node::Cluster>::clone(&places) as _,
+            serves: Arc::new(Serves(Arc::new(hops))),
+            mail,
+            serials: Arc::clone(registry.serials()),
+        };
+        let links = NodeLinks::start(listeners, side).await;
+        let sessions = Arc::new(links.clone());
+        let far = FarServices::new(id, registry, places, sessions, ports_max);
+        registry.shared().hosts.names.seek_by(Arc::<FarServices>::clone(&far) as _);
+        node.run(registry, tasks);
+        tasks.spawn(Arc::clone(&far).follow_ports(cluster.ports()));
+        NodeParts { links, far }
+    }
+}
+
+impl NodeParts {
+    /// Closes the entrances for services of other nodes.
+    pub(crate) async fn close_entrances(&self) {
+        self.far.close_all().await;
+    }
+
+    /// Makes no more links to other nodes. Completes when no link has a stream.
+    pub(crate) async fn leave(&self) {
+        self.links.leave().await;
+    }
+}
+
+/// The owner's side for the links.
+#[derive(Debug)]
+struct Serves(Arc<Hops>);
+
+impl From<HopStream> for HopVisitor {
+    fn from(stream: HopStream) -> Self {
+        let HopStream { visitor: address, priority, fields } = stream;
+        Self { address, priority, fields }
+    }
+}
+
+impl ServesHops for Serves {
+    fn stream(
+        &self,
+        worker: &Rc<Worker>,
+        _from: &NodeId,
+        hop: Hop,
+        stream: HopStream,
+        inlet: Box<dyn Inlet>,
+    ) -> Rc<dyn Outlet> {
+        self.0.stream(worker, hop, stream.into(), inlet)
+    }
+
+    fn flow(
+        &self,
+        worker: &Rc<Worker>,
+        _from: &NodeId,
+        hop: Hop,
+        flow: HopStream,
+        inlet: Box<dyn FlowInlet>,
+    ) -> Option<Rc<dyn FlowOutlet>> {
+        self.0.flow(worker, hop, flow.into(), inlet)
+    }
+}
