@@ -146,6 +146,11 @@ impl ServerNode {
         &self.cluster
     }
 
+    /// Whether a client of this node holds a resource by the claim of this number.
+    pub(crate) fn has_claim(&self, client: &str, number: names::Generation) -> bool {
+        self.directory.has_claim(client, number)
+    }
+
     /// The processes of clients at this node.
     pub(crate) const fn presence(&self) -> &Arc<Presence> {
         &self.presence

@@ -61,6 +61,11 @@ impl SharedDirectory {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a client of this server holds a resource by the claim of this number.
+    pub(super) fn has_claim(&self, client: &str, number: names::Generation) -> bool {
+        self.table().has_claim(client, number)
+    }
+
     /// An event of a resource.
     pub(super) fn hear(&self, key: &names::Key, news: ClaimNews) {
         let mut table = self.table();

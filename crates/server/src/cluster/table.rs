@@ -7,7 +7,8 @@
 //! when the last such claim is answered. An event that names no claim of this server by then is
 //! about a claim that was released or replaced.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use cluster::names::{Generation, Instance, Key};
 
@@ -64,6 +65,8 @@ pub(super) struct LostClaim {
 #[derive(Debug, Default)]
 pub(super) struct ClaimTable {
     keys: BTreeMap<Key, OfKey>,
+    /// The clients of the claims that are held, by the present number of the claim.
+    clients: HashMap<Generation, Arc<str>>,
     /// Claims that were lost, and not taken by the server yet.
     lost: VecDeque<LostClaim>,
     /// The resources that a process has lost, in the order of the losses. Such a process does not
@@ -86,7 +89,23 @@ impl ClaimTable {
     /// The resource was given to this server.
     pub(super) fn hold(&mut self, key: &Key, claim: HeldClaim) {
         self.yielded.remove(key);
-        self.keys.entry(key.clone()).or_default().held = Some(claim);
+        self.clients.insert(claim.now, Arc::clone(&claim.owner.client));
+        let former = self.keys.entry(key.clone()).or_default().held.replace(claim);
+        if let Some(former) = former {
+            self.forget(key, former.now);
+        }
+    }
+
+    /// Forgets the number of a claim, unless the resource is held by the claim of this number.
+    fn forget(&mut self, key: &Key, number: Generation) {
+        if self.held(key).is_none_or(|held| held.now != number) {
+            self.clients.remove(&number);
+        }
+    }
+
+    /// Whether a client holds a resource by the claim of this number.
+    pub(super) fn has_claim(&self, client: &str, number: Generation) -> bool {
+        self.clients.get(&number).is_some_and(|own| **own == *client)
     }
 
     /// A claim of the resource is not under way any more.
@@ -122,9 +141,13 @@ impl ClaimTable {
                 if let Some(held) = &mut of.held {
                     held.now = generation;
                 }
+                if let Some(client) = self.clients.remove(&former) {
+                    self.clients.insert(generation, client);
+                }
             }
             ClaimNews::Lost(generation) if now == Some(generation) => {
                 if let Some(claim) = of.held.take() {
+                    self.clients.remove(&generation);
                     self.note_yielded(key, claim.instance);
                     self.lost.push_back(LostClaim { key: key.clone(), claim });
                 }
@@ -154,6 +177,7 @@ impl ClaimTable {
     pub(super) fn release(&mut self, key: &Key, given: Generation) -> Option<Generation> {
         let of = self.keys.get_mut(key)?;
         let held = of.held.take_if(|held| held.given == given)?;
+        self.clients.remove(&held.now);
         self.tidy(key);
         Some(held.now)
     }
@@ -176,7 +200,7 @@ impl ClaimTable {
 
     #[cfg(test)]
     fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.lost.is_empty()
+        self.keys.is_empty() && self.clients.is_empty() && self.lost.is_empty()
     }
 }
 
@@ -218,6 +242,24 @@ mod tests {
         assert_eq!(table.release(&key(1), Generation(5)), Some(Generation(11)));
         assert_eq!(table.release(&key(1), Generation(5)), None);
         assert!(table.is_empty());
+    }
+
+    #[test]
+    fn a_claim_is_known_by_its_present_number() {
+        let mut table = ClaimTable::default();
+        let has = |table: &ClaimTable, number| table.has_claim("home", Generation(number));
+        table.hold(&key(1), claim(5));
+        assert!(has(&table, 5) && !table.has_claim("office", Generation(5)));
+        table.hear(&key(1), renumbered(5, 8));
+        assert!(has(&table, 8) && !has(&table, 5));
+        // The terms of the service have changed: it has another claim.
+        table.hold(&key(1), claim(9));
+        assert!(has(&table, 9) && !has(&table, 8));
+        table.hear(&key(1), lost(9));
+        assert!(!has(&table, 9));
+        table.hold(&key(2), claim(11));
+        assert_eq!(table.release(&key(2), Generation(11)), Some(Generation(11)));
+        assert!(!has(&table, 11));
     }
 
     #[test]

@@ -16,9 +16,16 @@ const HOLDS: Duration = Duration::from_secs(1);
 /// The most verdicts that a worker keeps.
 const KEPT: usize = 4096;
 
+/// A process of a client, and the claim of its service.
+type JudgedClaim = (Name, u64, u64);
+
+fn subject(hop: &Hop) -> JudgedClaim {
+    (hop.client.clone(), hop.instance, hop.claim)
+}
+
 /// The verdicts of one worker.
 #[derive(Debug, Default)]
-pub(super) struct Judged(RefCell<HashMap<(Name, u64), KeptVerdict>>);
+pub(super) struct Judged(RefCell<HashMap<JudgedClaim, KeptVerdict>>);
 
 /// A process of a client may be served to an opener that has found it by a record of this number.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +41,7 @@ impl Judged {
     /// Whether a verdict says that the stream is served. An opener with another record may know
     /// more than the verdict.
     pub(super) fn covers(&self, hop: &Hop, edition: u64) -> bool {
-        let known = self.0.borrow().get(&(hop.client.clone(), hop.instance)).copied();
+        let known = self.0.borrow().get(&subject(hop)).copied();
         known.is_some_and(|it| {
             it.edition == edition && it.generation == hop.generation && it.asked.elapsed() < HOLDS
         })
@@ -50,7 +57,7 @@ impl Judged {
             all.clear();
         }
         let verdict = KeptVerdict { generation: hop.generation, edition, asked };
-        all.insert((hop.client.clone(), hop.instance), verdict);
+        all.insert(subject(hop), verdict);
     }
 }
 
@@ -71,6 +78,7 @@ mod tests {
         assert!(judged.covers(&hop(7), 1));
         assert!(!judged.covers(&hop(8), 1), "the opener has read a newer record");
         assert!(!judged.covers(&Hop { instance: 2, ..hop(7) }, 1));
+        assert!(!judged.covers(&Hop { claim: 1, ..hop(7) }, 1), "another service");
         assert!(!judged.covers(&hop(7), 2), "a process may be superseded meanwhile");
         tokio::time::advance(HOLDS).await;
         assert!(!judged.covers(&hop(7), 1), "the process may have been stopped");

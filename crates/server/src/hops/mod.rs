@@ -24,9 +24,10 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
+use cluster::names::Generation;
 use cluster::node::{Located, OpenVerdict, PeerOpen, Subject};
-use cluster_node::Cluster;
 
+use crate::cluster::ServerNode;
 pub(crate) use start::{NewParts, NodeParts};
 
 /// An answer of the cluster.
@@ -38,29 +39,36 @@ pub(crate) trait ClusterPlaces: fmt::Debug + Send + Sync {
     fn find(&self, subject: Subject) -> PlaceAnswer<'_, Located>;
 
     /// What was found has refused a stream, so it is not found again.
-    fn refused(&self, subject: Subject, generation: cluster::names::Generation);
+    fn refused(&self, subject: Subject, generation: Generation);
 
     /// Whether this node serves a stream of another node.
     fn judge(&self, open: PeerOpen) -> PlaceAnswer<'_, OpenVerdict>;
 
-    /// As [`Cluster::edition`].
+    /// Whether a client of this node holds a resource by the claim of this number.
+    fn has_claim(&self, client: &str, claim: Generation) -> bool;
+
+    /// As [`cluster_node::Cluster::edition`].
     fn edition(&self) -> u64;
 }
 
-impl ClusterPlaces for Cluster {
+impl ClusterPlaces for ServerNode {
     fn find(&self, subject: Subject) -> PlaceAnswer<'_, Located> {
-        Box::pin(self.find(subject))
+        Box::pin(self.cluster().find(subject))
     }
 
-    fn refused(&self, subject: Subject, generation: cluster::names::Generation) {
-        self.refused(subject, generation, None);
+    fn refused(&self, subject: Subject, generation: Generation) {
+        self.cluster().refused(subject, generation, None);
     }
 
     fn judge(&self, open: PeerOpen) -> PlaceAnswer<'_, OpenVerdict> {
-        Box::pin(self.judge(open))
+        Box::pin(self.cluster().judge(open))
+    }
+
+    fn has_claim(&self, client: &str, claim: Generation) -> bool {
+        self.has_claim(client, claim)
     }
 
     fn edition(&self) -> u64 {
-        self.edition()
+        self.cluster().edition()
     }
 }

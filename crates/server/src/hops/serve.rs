@@ -228,6 +228,11 @@ impl Hops {
     /// Asks whether this node serves the client.
     async fn judge(&self, hop: &Hop) -> Result<(), ResetCode> {
         let client = ClientName::new(hop.client.as_str()).map_err(|_| ResetCode::Unknown)?;
+        let claim = Generation(hop.claim);
+        // The visitor was admitted under terms that are not in force any more.
+        if claim != Generation(0) && !self.places.has_claim(client.as_str(), claim) {
+            return Err(ResetCode::Moved);
+        }
         let open = PeerOpen {
             client: client.clone(),
             instance: Instance(hop.instance),

@@ -90,11 +90,11 @@ impl NewParts {
     async fn run(self, registry: &Arc<Registry>, tasks: &mut JoinSet<()>) -> NodeParts {
         let Self { node, listeners, mail, ports_max } = self;
         let (id, cluster) = (node.node.id().clone(), node.node.cluster().clone());
-        let places = Arc::new(cluster.clone());
-        let hops = Hops::new(registry, Arc::<cluster_node::Cluster>::clone(&places) as _);
+        let places = Arc::clone(&node.node);
+        let hops = Hops::new(registry, Arc::<ServerNode>::clone(&places) as _);
         let side = NodeSide {
             handles: registry.handles().into(),
-            table: Arc::<cluster_node::Cluster>::clone(&places) as _,
+            table: Arc::new(cluster.clone()),
             serves: Arc::new(Serves(Arc::new(hops))),
             mail,
             serials: Arc::clone(registry.serials()),
