@@ -165,15 +165,13 @@ impl SharedDirectory {
         table.held(key).is_some_and(|held| Some(held.given) == expected)
     }
 
-    /// Whether a process may take a resource from another process of its client at another node: it
-    /// is in charge, by the record of the client, and has not lost the resource to a later process
-    /// before. So two processes do not take turns while one of them does not know yet that it has
-    /// yielded.
+    /// Whether a process may take a resource that its client has at another node: it is in charge,
+    /// by the record of the client, and has not lost the resource at this node before. So two
+    /// processes do not take turns while one of them does not know yet that it has yielded, and a
+    /// process with links to two nodes has its resources at the node where it registered last. The
+    /// other node may have died without a word, so its lease is not waited for.
     async fn may_take_over(&self, key: &names::Key, open: &OpenClaim, by: &names::Owner) -> bool {
-        if by.client != open.client
-            || by.instance == open.instance
-            || self.table().has_yielded(key, open.instance)
-        {
+        if by.client != open.client || self.table().has_yielded(key, open.instance) {
             return false;
         }
         let client = Place::Client(open.client.clone());

@@ -246,6 +246,25 @@ async fn a_later_process_of_a_client_at_another_node_gets_its_address_and_keeps_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_process_takes_its_address_to_another_node_although_the_former_node_died_without_a_word()
+{
+    let ([a, b], [engine, _]) = two().await;
+    let [here, there] = [a.directory(), b.directory()];
+    a.log_in("home", 1, 11);
+    let first = claim(&here, 1, &owner("home", 1)).await.unwrap();
+    // The lease of the node is alive for seconds to come.
+    engine.hang(true);
+    b.log_in("home", 5, 11);
+    let second = claim(&there, 1, &owner("home", 5)).await.unwrap();
+    engine.hang(false);
+    // The node was only cut off: it hears that the claim is lost, and takes nothing back.
+    let lost = timeout(60 * SECOND, a.node.directory().next_lost()).await.unwrap();
+    assert_eq!((lost.claim.owner, lost.claim.instance), (owner("home", 1), Instance(11)));
+    assert_eq!(claim(&here, 1, &owner("home", 1)).await.unwrap_err(), NotGiven::Taken);
+    drop((first, second));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_claim_that_nobody_waits_for_stays_with_nobody() {
     let ([a, b], _) = two().await;
     a.log_in("home", 1, 11);
