@@ -350,7 +350,7 @@ mod tests {
             let former = vec!["1"; count].join(",");
             format!(
                 r#"{{"v":1,"say":"superseded","client":"c","incarnation":1,"generation":1,
-                "record":{{"instance":1,"homes":[],"former":[{former}]}}}}"#
+                "record":{{"instance":1,"homes":[],"since":1,"former":[{former}]}}}}"#
             )
         };
         assert!(decode(former(8).as_bytes()).is_ok());

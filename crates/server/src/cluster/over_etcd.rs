@@ -8,6 +8,7 @@ use config::{ClientFlags, ServerFlags, Sources, Text};
 use ops::status::{ServiceState, SessionState};
 use ops::{Daemon as _, Serving as _};
 use testkit::certs::{Authority, Flaw};
+use testkit::stage::free_port;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::{JoinHandle, spawn_local};
@@ -214,12 +215,6 @@ async fn ask(to: SocketAddr, text: &str) -> Option<String> {
         Some(String::from_utf8_lossy(&answer).into_owned())
     };
     timeout(SOON, asked).await.ok().flatten().filter(|answer| !answer.is_empty())
-}
-
-/// A port that is free at all nodes.
-fn free_port() -> u16 {
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap().port()
 }
 
 /// The port of the door for visitors of this kind.

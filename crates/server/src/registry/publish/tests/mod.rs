@@ -11,6 +11,7 @@ use proto::control::{ServiceErrorCode, ServiceSpec, ServiceTerms};
 use proto::greeting::Name;
 use termination::{Acme, Settings, Terminator};
 use testkit::certs::Authority;
+use testkit::stage::free_port;
 
 use super::super::super::clients::Clients;
 use super::super::super::directory::{Claim, Class, Key, Local, NodeEpoch, Owner};
@@ -60,10 +61,6 @@ fn register(generation: u64, ports: &[u16]) -> Register {
         leaving: false,
         standby: false,
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
 struct Rig {
