@@ -321,6 +321,17 @@ fn visitors_follow_a_client_to_another_node() {
         // The port of a client that stops closes, as at a single server, and opens again.
         let is_served = async || ask(port, "anything").await.as_deref() == Some(ANSWER);
         eventually("the port of the third node after the move", is_served).await;
+        // The next process logs in at the third node, which listens at the port already.
+        let last = publish_all(&c, &services).await;
+        eventually("the third node publishes", async || publishes(&c).await).await;
+        let is_whole = async || {
+            let sessions = last.status().await.sessions;
+            let mut services = sessions.iter().flat_map(|session| &session.services);
+            services.any(|service| service.state == ServiceState::Up)
+        };
+        eventually("both addresses are published", is_whole).await;
+        assert!(is_served().await);
+        last.close().await;
         client.close().await;
         for server in [a, b, c] {
             server.close().await;

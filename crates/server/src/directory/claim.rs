@@ -106,6 +106,11 @@ impl Claim {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether other nodes share the directory of the claim.
+    pub(crate) fn is_of_cluster(&self) -> bool {
+        self.directory.is_shared()
+    }
+
     /// The resource.
     pub(crate) const fn key(&self) -> &Key {
         &self.key

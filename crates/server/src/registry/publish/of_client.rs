@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use config::Over;
 use logging::AUDIT;
@@ -14,6 +15,7 @@ use proto::control::{Register, ServiceError, ServiceErrorCode, ServiceSpec};
 use relay::Gate;
 use rustix::io::Errno;
 use termination::Wanted;
+use tokio::time::{Instant, sleep};
 use tracing::field::display;
 
 use node::aim::Aim;
@@ -34,6 +36,9 @@ use super::shares::Shares;
 use crate::directory::{Chosen, ChosenPorts, Claim, Class, Directory, Key, NotGiven, Port};
 use doors::hosts::Hosts;
 use doors::remembered::Registered;
+
+/// The time within which a port that this node has opened for a client of another node is closed.
+const YIELDS: Duration = Duration::from_secs(2);
 
 /// The entrances of one client.
 #[derive(Debug)]
@@ -610,7 +615,7 @@ pub(super) async fn listen(
     (claim, mut reserved): (Claim, Reserved),
     chosen: bool,
 ) -> io::Result<Entry> {
-    let listeners = Listeners::ports(over, address, to.handles.len())?;
+    let listeners = listeners((over, address), to.handles.len(), claim.is_of_cluster()).await?;
     let room = descriptors::room();
     if !reserved.keep(listeners.sockets().filter(|socket| !room.holds(socket)).count()) {
         return Err(Errno::MFILE.into());
@@ -631,6 +636,28 @@ pub(super) async fn listen(
     let gate = Arc::clone(&to.client.gate);
     let held = (Arc::new(claim), Some(reserved));
     Ok(Entry { entrance, held, gate, host: None, chosen, wanted: true })
+}
+
+/// The listeners of a claimed port. A node of a cluster listens at the ports of other nodes as
+/// well, and closes such a port when it hears that the port belongs to one of its own clients: that
+/// takes about 100 ms.
+async fn listeners(
+    (over, address): (Over, SocketAddr),
+    workers: usize,
+    is_of_cluster: bool,
+) -> io::Result<Listeners> {
+    let until = Instant::now() + YIELDS;
+    loop {
+        match Listeners::ports(over, address, workers) {
+            Err(error) if is_of_cluster && error.kind() == io::ErrorKind::AddrInUse => {
+                if Instant::now() >= until {
+                    return Err(error);
+                }
+                sleep(YIELDS / 40).await;
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// The backends of a new entrance.
