@@ -1,5 +1,6 @@
 //! The life of a link: cuts, nodes that vanish, nodes that move.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use cluster::node::PeerMessage;
@@ -39,27 +40,28 @@ async fn streams_in_both_directions_outlive_cuts_without_a_lost_byte() {
             let (from, to) = if n.is_multiple_of(2) { (&a, &b) } else { (&b, &a) };
             assert_eq!(converse(from, 0, to, bytes.clone()).await.unwrap(), bytes);
         };
+        let cuts = Cell::new(0);
+        // Streams follow each other until some of them were cut.
         let streams = async {
-            let (one, two, three) = tokio::join!(
-                async { tokio::join!(stream(0), stream(1), stream(2), stream(3)) },
-                async { tokio::join!(stream(4), stream(5), stream(6), stream(7)) },
-                async { tokio::join!(stream(8), stream(9), stream(10), stream(11)) },
-            );
-            (one, two, three)
+            while cuts.get() < 3 {
+                tokio::join!(
+                    async { tokio::join!(stream(0), stream(1), stream(2), stream(3)) },
+                    async { tokio::join!(stream(4), stream(5), stream(6), stream(7)) },
+                    async { tokio::join!(stream(8), stream(9), stream(10), stream(11)) },
+                );
+            }
         };
-        let mut cuts = 0;
         let cutting = async {
             loop {
-                cuts += a.cut(&b).await + b.cut(&a).await;
+                cuts.set(cuts.get() + a.cut(&b).await + b.cut(&a).await);
                 sleep(Duration::from_millis(100)).await;
             }
         };
         tokio::select! {
-            _ = streams => {}
+            () = streams => {}
             () = cutting => unreachable!("it has no end"),
         }
-        println!("{listen:?}: {cuts} cuts");
-        assert!(cuts > 0);
+        println!("{listen:?}: {} cuts", cuts.get());
         a.stop().await;
         b.stop().await;
     }
