@@ -14,6 +14,8 @@
 //!   registry/      sessions and links, entrances of services
 //!   directory/     which client has which port or name
 //!   cluster/       the server as a node of a cluster
+//!   presence.rs    which processes of clients are at this node of a cluster
+//!   about.rs       what a claim says to other nodes about its services
 //!   hops/          visitors of clients that have their links with other nodes
 //!   private/       private services, and the joining of streams of two clients
 //!   stun.rs        the ports at which the server answers STUN
@@ -25,6 +27,7 @@
 //!
 //! Ports that all clients share, and the names behind these ports, are the crate `doors`.
 
+mod about;
 mod accept;
 mod auth;
 mod brake;
@@ -39,6 +42,7 @@ mod listening;
 #[cfg(feature = "webrtc")]
 mod offers;
 mod owner;
+mod presence;
 mod private;
 mod registry;
 mod reload;

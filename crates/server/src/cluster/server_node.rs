@@ -18,10 +18,10 @@ use proto::greeting::Name;
 use tokio::task::JoinSet;
 
 use super::engine;
-use super::presence::Presence;
 use super::shared::{SharedDirectory, resource};
 use super::table::{ClaimNews, HeldClaim, LostClaim};
 use crate::directory::Generation;
+use crate::presence::Presence;
 use crate::registry::Registry;
 
 /// The most answers of look-ups that the node keeps: 25 MB with records of 250 bytes.

@@ -13,12 +13,12 @@ use config::Over;
 use node::names::Space;
 use tokio::sync::{Notify, watch};
 
-use super::presence::Presence;
 use super::table::{ClaimNews, ClaimTable, HeldClaim, LostClaim};
 use crate::directory::{
     Answer, Away, Blob, BlobName, ClaimRequest, Claimed, Class, Directory, Generation, Key, Local,
     NodeEpoch, Owner, Put, Release, Revision, Subject, Topic, Whereabouts,
 };
+use crate::presence::Presence;
 
 /// How often a claim is repeated whose resource this server or an earlier process of the client has
 /// under another number than was expected.

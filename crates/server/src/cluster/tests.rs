@@ -10,12 +10,12 @@ use proto::InstanceId;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::Presence;
-use super::presence::{ProcessHere, instance_of};
 use super::server_node::{NewNode, ServerNode, follow_views};
 use super::table::ClaimNews;
 use crate::directory::model::{agrees, owners};
 use crate::directory::{Claim, Class, Directory, Key, NodeEpoch, NotGiven, Owner, Subject, Topic};
+use crate::presence::Presence;
+use crate::presence::{ProcessHere, instance_of};
 use config::Over;
 pub(crate) use memory::MemoryEngine;
 

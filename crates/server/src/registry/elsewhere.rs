@@ -12,8 +12,8 @@ use proto::greeting::{Grant, Refusal};
 use super::Registry;
 use super::sessions::Sessions;
 use super::takeover::close_links;
-use crate::cluster::instance_of;
 use crate::directory::{Generation, Key};
+use crate::presence::instance_of;
 
 impl Registry {
     /// Tells the cluster of the processes of a client, whose links have changed. The caller holds
@@ -108,8 +108,8 @@ mod tests {
     use super::super::tests::{apply, sources};
     use super::*;
     use crate::Server;
+    use crate::about::{self, About};
     use crate::clients::Denied;
-    use crate::cluster::about::{self, About};
     use crate::cluster::tests::{MemoryEngine, new_node};
     use crate::cluster::{ServerNode, SharedDirectory};
     use crate::directory::Directory;

@@ -12,8 +12,8 @@ use logging::RepeatLimit;
 
 use super::ServerShared;
 use super::brake::Brake;
-use super::cluster::{Presence, instance_of};
 use super::directory::Directory;
+use super::presence::{Presence, instance_of};
 use super::sightings::Sightings;
 use node::descriptors;
 use node::session::{Handle, Session};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use proto::greeting::{Grant, LinkSecret};
 use proto::{InstanceId, LinkId};
 
-use crate::cluster::{ProcessHere, instance_of};
+use crate::presence::{ProcessHere, instance_of};
 use node::session::Session;
 
 /// All links, by id, by serial, and by client and session.

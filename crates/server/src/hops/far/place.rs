@@ -12,7 +12,7 @@ use proto::greeting::Name;
 use proto::{Hop, Target};
 
 use super::ground::FarGround;
-use crate::cluster::about;
+use crate::about;
 
 /// Where a resource leads.
 #[derive(Clone, Debug)]

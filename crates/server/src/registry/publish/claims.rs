@@ -13,7 +13,7 @@ use super::abouts::Abouts;
 use super::address::{Outcome, Place, Public};
 use super::of_client::{Ahead, Closed, Entry, OfClient, Registration};
 use super::registrant::Registrant;
-use crate::cluster::about;
+use crate::about;
 use crate::directory::{Chosen, Claim, Key, NodeEpoch, NotGiven, Owner, Port};
 
 impl OfClient {

@@ -11,7 +11,7 @@ use proto::control::{ServiceErrorCode, ServiceSpec};
 use proto::greeting::Name;
 use tokio::sync::Mutex;
 
-use crate::cluster::about;
+use crate::about;
 use crate::directory::{Claim, Class, Directory, Generation, Key, NodeEpoch, NotGiven, Owner};
 use doors::hosts::Hosts;
 use node::aim::Aim;
