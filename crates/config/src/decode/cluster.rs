@@ -14,8 +14,9 @@ use crate::model::{
 use crate::section::{Item, Reading, Section};
 use crate::{BadValue, Endpoint, Host, Scheme, Secret, secrecy, values};
 
-/// The transports between nodes. A node link needs no proxy and no reverse proxy.
-const TRANSPORTS: [Scheme; 3] = [Scheme::QUIC, Scheme::TLS, Scheme::TCP];
+/// The transports between nodes. A node proves its name by a certificate, and a node link needs no
+/// proxy and no reverse proxy.
+const TRANSPORTS: [Scheme; 2] = [Scheme::QUIC, Scheme::TLS];
 
 /// The largest possible `ports_max`: all ports of TCP and of UDP.
 const PORTS_MAX: u32 = 2 * 65_535;
@@ -104,17 +105,14 @@ fn peers(s: &Section<'_>) -> Option<ClusterPeers> {
         }
         advertise.clone_from(&listen);
     }
-    let has_tls = listen.iter().chain(&advertise).any(|endpoint| endpoint.scheme.tls);
     let (ca, identity) = (values::path(s, "ca"), credentials::key_pair(s));
     let keys = ["ca", "cert", "key"];
     // A certificate without its key was reported.
     let wanted = if s.has("cert") == s.has("key") { &keys[..2] } else { &keys[..1] };
-    if has_tls || keys.iter().any(|key| s.has(key)) {
-        for key in wanted.iter().filter(|key| !s.has(key)) {
-            s.missing(key, "an authority of the cluster signs a certificate for each node");
-        }
+    for key in wanted.iter().filter(|key| !s.has(key)) {
+        s.missing(key, "an authority of the cluster signs a certificate for each node");
     }
-    let tls = ca.zip(identity).map(|(ca, identity)| NodeTls { ca, identity });
+    let tls = NodeTls { ca: ca?, identity: identity? };
     Some(ClusterPeers { listen, tls, advertise })
 }
 
@@ -126,7 +124,7 @@ fn between_nodes(text: &str) -> Result<Endpoint, BadValue> {
     }
     let bad =
         BadValue::new(format!("nodes do not speak {}:// to each other", endpoint.scheme.name));
-    Err(bad.hint("use quic:// or tls://, or tcp:// in a network that nobody else reaches"))
+    Err(bad.hint("use quic:// or tls://: a node proves its name by a certificate"))
 }
 
 /// Parses an address that other nodes dial.

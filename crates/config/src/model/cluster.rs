@@ -51,21 +51,20 @@ pub struct Cluster {
 /// The links of a node to other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(rows)]
-#[row(ca: "path", required, note = "not where all addresses are `tcp://`", holds = KeyFile,
+#[row(ca: "path", required, holds = KeyFile,
     text = "The file of the authorities that sign the certificates of the nodes.")]
-#[row(cert: "path", required, note = "as `ca`", holds = KeyFile,
+#[row(cert: "path", required, holds = KeyFile,
     text = "The file of the certificate that this node presents to other nodes.")]
-#[row(key: "path", required, note = "as `ca`", holds = KeyFile,
+#[row(key: "path", required, holds = KeyFile,
     text = "The file of the private key of the certificate of this node.")]
 pub struct ClusterPeers {
-    /// The addresses at which this node listens for other nodes: `quic://`, `tls://`, `tcp://`.
+    /// The addresses at which this node listens for other nodes: `quic://`, `tls://`.
     ///
     /// At least one; all different.
     #[key("URL, one or list, at most 16", required, holds = Url)]
     pub listen: Vec<Endpoint>,
-    /// The authorities of the cluster, and the certificate of this node. `None` only where every
-    /// address is `tcp://`: then each program that reaches an address counts as a node.
-    pub tls: Option<NodeTls>,
+    /// The authorities of the cluster, and the certificate of this node.
+    pub tls: NodeTls,
     /// The addresses at which other nodes reach this node, the preferred address first.
     #[key("URL, one or list, at most 16", absent = "`listen`, where it names an address and a port",
         holds = Url)]

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use anyhow::Context;
 use cluster::names::NodeId;
 use config::Common;
 use node::session::{Handle, Worker};
@@ -35,19 +34,16 @@ pub(crate) struct NodeParts {
 }
 
 /// The settings of the links to other nodes.
-fn peer_settings(config: &config::Cluster) -> anyhow::Result<PeerSettings> {
+fn peer_settings(config: &config::Cluster) -> PeerSettings {
     let peers = &config.peers;
-    let tls = peers.tls.as_ref().context(
-        "`cluster.peers.listen`: a node proves its name by a certificate: use quic:// or tls:// \
-         addresses, and set `ca`, `cert` and `key`",
-    )?;
-    Ok(PeerSettings {
+    let tls = &peers.tls;
+    PeerSettings {
         listen: peers.listen.clone(),
         advertise: peers.advertise.clone(),
         ca: tls.ca.clone(),
         cert: tls.identity.cert.clone(),
         key: tls.identity.key.clone(),
-    })
+    }
 }
 
 impl NewParts {
@@ -60,7 +56,7 @@ impl NewParts {
         workers: &Arc<[Handle]>,
         (common, state): (&Common, Option<&Path>),
     ) -> anyhow::Result<Self> {
-        let (id, settings) = (node_id(config)?, peer_settings(config)?);
+        let (id, settings) = (node_id(config)?, peer_settings(config));
         let listeners = NodeListeners::bind(&id, &settings, common, state, workers.len())?;
         let mail = Mail::default();
         let peers = (listeners.addresses(), mail.clone());
