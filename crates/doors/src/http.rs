@@ -282,9 +282,7 @@ impl Doors {
 
     /// The answer to visitors of an entrance all of whose clients are on hold or away.
     pub(super) fn all_unavailable(&self, backends: &Backends) -> Option<Unavailable> {
-        backends.each_gives(|backend| {
-            self.unavailable(&backend.picked.client, backend.session.is_away())
-        })
+        backends.each_gives(|backend| self.unavailable(&backend.picked.client, backend.is_away()))
     }
 
     /// The answer to visitors of a client that is on hold, or else is away.

@@ -188,7 +188,7 @@ impl Persistent {
     /// Whether the link of the stream has fallen silent, or is lost, while another client serves.
     fn had_better_leave(&self) -> bool {
         let Near::Here(Here(duplex, _), picked) = &self.near else { return false };
-        duplex.take_silence() && self.entrance.backends.are_served_beside(picked.session, self.peer)
+        duplex.take_silence() && self.entrance.backends.had_better_leave(picked.session, self.peer)
     }
 
     /// Whether another client may get the request even if the current client has received it.
@@ -223,7 +223,9 @@ impl Persistent {
             Pick::Refuse(_) => return false,
             // A request that has a reason to fail does not wait for the clients that are away. A
             // client at another node has such a reason only if it is not found.
-            Pick::Wait if why != ResetCode::Moved => return false,
+            Pick::Wait if why != ResetCode::Moved && !backends.are_at_other_nodes() => {
+                return false;
+            }
             Pick::To(_) | Pick::Here(_) | Pick::Elsewhere(_) | Pick::Wait => {}
         }
         drop(pick);

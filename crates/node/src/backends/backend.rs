@@ -36,6 +36,10 @@ pub trait Locator: fmt::Debug + Send + Sync {
 
     /// A visitor waits for a live link of the backend. Called repeatedly; must not block.
     fn awaited(&self);
+
+    /// Whether the client was looked for in vain for so long that visitors wait no longer. A call
+    /// makes the locator look for the client again; must not block.
+    fn is_away(&self) -> bool;
 }
 
 /// The terms and the gate of an entrance at this moment.
@@ -146,6 +150,22 @@ impl Backend {
     pub(super) fn of_session(&self, session: &Arc<Session>) -> Self {
         let picked = Arc::new(Picked::new(session, &self.picked.aim));
         Self { session: Arc::clone(session), picked, ..self.clone() }
+    }
+
+    /// Whether the client is at another node, or is looked for at other nodes.
+    pub(crate) const fn is_elsewhere(&self) -> bool {
+        self.locator.is_some()
+    }
+
+    /// Whether a link can take a visitor now. The client of a silent node is looked for at other
+    /// nodes. A client of this node whose links are silent takes visitors: it has no other place.
+    pub(crate) fn takes_visitors(&self) -> bool {
+        if self.is_elsewhere() { self.session.answers() } else { self.session.live() > 0 }
+    }
+
+    /// Whether the client counts as disconnected ([`Session::is_away`]), at all nodes.
+    pub fn is_away(&self) -> bool {
+        self.session.is_away() && self.locator.as_ref().is_none_or(|locator| locator.is_away())
     }
 }
 

@@ -86,11 +86,16 @@ impl Members {
             |one: &Member| permits(one) && !tried.iter().any(|tried| tried.is(&one.backend));
         let last = tried.last().map(|tried| tried.why);
         let is_final = last.is_some_and(|why| !self.may_follow(why));
+        // A client that no node serves now is looked for.
+        let is_sought = self.all.iter().any(|one| one.backend.is_elsewhere());
+        if is_sought && !is_final && !self.all.iter().any(|one| one.backend.takes_visitors()) {
+            return Pick::Wait;
+        }
         if is_final || !self.all.iter().any(|one| is_left(one)) {
             return Pick::Refuse(Answer::Down(last.unwrap_or(ResetCode::Shutdown)));
         }
-        let takes = |session: &Session| session.live() > 0 && !session.is_on_hold();
-        let may = |one: &Member| is_left(one) && takes(&one.backend.session);
+        let takes = |of: &Backend| of.takes_visitors() && !of.session.is_on_hold();
+        let may = |one: &Member| is_left(one) && takes(&one.backend);
         let wished =
             self.all.iter().find(|one| Some(one.backend.session.id) == preferred && may(one));
         let picked = wished.or_else(|| self.choose(visitor.map(|peer| peer.ip()), may));

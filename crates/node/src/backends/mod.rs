@@ -132,9 +132,10 @@ impl Backends {
         preferred: Option<u64>,
         is_live: impl FnOnce(&Session) -> bool,
     ) -> Pick {
-        let moves = tried.iter().filter(|tried| tried.why == ResetCode::Moved).count();
-        if moves > MOVES_MAX {
-            return Pick::Refuse(Answer::Down(ResetCode::Moved));
+        for why in [ResetCode::Moved, ResetCode::Timeout] {
+            if tried.iter().filter(|tried| tried.why == why).count() > MOVES_MAX {
+                return Pick::Refuse(Answer::Down(why));
+            }
         }
         if let Some(members) = &*self.shared.load() {
             return members.pick(visitor, tried, preferred, is_live);
@@ -143,13 +144,19 @@ impl Backends {
         if !backend.picked.aim.permits(visitor) {
             return Pick::Refuse(Answer::Forbidden);
         }
-        if let Some(tried) = tried.iter().find(|tried| tried.is(&backend)) {
+        if backend.is_elsewhere() && !backend.takes_visitors() {
+            // The client is looked for at other nodes before the silence of this node ends.
+            return Pick::Wait;
+        }
+        let left = tried.iter().rev().find(|tried| tried.is(&backend));
+        // A visitor that has left a silent link comes back to it after the end of the silence.
+        let is_gone = |tried: &&Tried| !backend.is_elsewhere() || tried.why != ResetCode::Timeout;
+        if let Some(tried) = left.filter(is_gone) {
             let session = &backend.session;
             let is_over = matches!(tried.why, ResetCode::Shutdown | ResetCode::Internal);
             // Another process of the client is about to take over the address of the process that
-            // ended, or the client is about to be found at another node.
-            let may_come = session.stands_beside() || backend.locator.is_some();
-            if is_over && may_come && session.live() == 0 {
+            // ended.
+            if is_over && session.stands_beside() && session.live() == 0 {
                 return Pick::Wait;
             }
             return Pick::Refuse(Answer::Down(tried.why));
@@ -241,6 +248,12 @@ impl Backends {
         self.is_shared() || first.locator.is_some() || first.session.stands_beside()
     }
 
+    /// Whether a visitor had better leave a link of this session that is silent or lost: another
+    /// session can serve the visitor now, or the client may be found at another node.
+    pub fn had_better_leave(&self, session: u64, visitor: Option<SocketAddr>) -> bool {
+        self.are_at_other_nodes() || self.are_served_beside(session, visitor)
+    }
+
     /// Whether a session other than this one can serve the visitor now.
     pub fn are_served_beside(&self, session: u64, visitor: Option<SocketAddr>) -> bool {
         let shared = self.shared.load();
@@ -290,8 +303,8 @@ impl Backends {
     /// Whether every client that may serve the entrance is disconnected.
     pub fn are_away(&self) -> bool {
         match &*self.shared.load() {
-            Some(members) => members.all.iter().all(|one| one.backend.session.is_away()),
-            None => self.first.load().session.is_away(),
+            Some(members) => members.all.iter().all(|one| one.backend.is_away()),
+            None => self.first.load().is_away(),
         }
     }
 
@@ -576,6 +589,10 @@ mod tests {
         fn awaited(&self) {
             self.awaited.fetch_add(1, Ordering::Relaxed);
         }
+
+        fn is_away(&self) -> bool {
+            false
+        }
     }
 
     /// The target of a client at another node, found by a record of this number.
@@ -633,6 +650,38 @@ mod tests {
         let picked = Arc::clone(&backends.first().picked);
         let lost = [Tried { picked, why: ResetCode::Shutdown, is_counted: false }];
         assert!(matches!(backends.pick(None, &lost, None, |_| false), Pick::Wait));
+    }
+
+    #[test]
+    fn a_visitor_leaves_a_silent_node_and_comes_back_when_the_node_answers() {
+        let [one, two] = ["node:a", "node:b"].map(live);
+        let locator = Arc::new(Calls::default());
+        let aim = Aim { target: Target::Hop(hop(1)), ..aim("web") };
+        let backends = Backends::at_other_nodes(aim, &one, Gate::new(None), locator);
+        let picked = Arc::clone(&backends.first().picked);
+        assert!(backends.had_better_leave(one.id, None));
+        one.set_answers(0, false);
+        let left = |count| {
+            let picked = Arc::clone(&picked);
+            vec![Tried { picked, why: ResetCode::Timeout, is_counted: false }; count]
+        };
+        let waits = |tried: &[Tried]| match backends.pick(None, tried, None, |_| true) {
+            Pick::Wait => true,
+            Pick::To(_) => false,
+            other @ (Pick::Here(_) | Pick::Elsewhere(_) | Pick::Refuse(_)) => panic!("{other:?}"),
+        };
+        assert!(waits(&[]) && waits(&left(1)));
+        one.set_answers(0, true);
+        assert!(!waits(&[]) && !waits(&left(1)));
+        let often = backends.pick(None, &left(4), None, |_| true);
+        assert!(matches!(often, Pick::Refuse(_)), "a link that falls silent again and again");
+        // With two homes the silence of one is the turn of the other.
+        one.set_answers(0, false);
+        backends.lead_to(&[Arc::clone(&one), Arc::clone(&two)]);
+        assert!(matches!(&backends.pick(None, &[], None, |_| true),
+            Pick::To(backend) if backend.session.id == two.id));
+        two.set_answers(0, false);
+        assert!(waits(&[]) && waits(&left(1)), "the client is looked for");
     }
 
     fn shared(sharing: Balance, sessions: &[&Arc<Session>]) -> Backends {

@@ -34,7 +34,7 @@ pub(super) struct Failover {
 
 impl RetryHandler for Failover {
     fn is_worth_it(&self) -> bool {
-        self.entrance.backends.are_served_beside(self.picked.session, self.peer)
+        self.entrance.backends.had_better_leave(self.picked.session, self.peer)
     }
 
     fn may_repeat(&self, sent: &[u8]) -> bool {

@@ -162,7 +162,8 @@ async fn live_worker(
             return None;
         }
         let all = backends.all();
-        if let Some(to) = all.iter().find_map(|one| one.session.live_worker(from)) {
+        let mut takes = all.iter().filter(|one| one.takes_visitors());
+        if let Some(to) = takes.find_map(|one| one.session.live_worker(from)) {
             return Some(to);
         }
         if session.refusals() != refusals {

@@ -63,6 +63,8 @@ impl FlowHandler for FlowAcceptor {
             return Ok((inlet, Some(permit)));
         }
         let link = self.worker.state.flow_link(&backend.session);
+        // A silent node is not waited for: the client may be at another node by now.
+        let link = link.filter(|_| !backend.is_elsewhere() || backend.takes_visitors());
         let Some(link) = link else {
             backends.demand(self.worker.index);
             return Err(ResetCode::Shutdown);
@@ -119,7 +121,7 @@ impl FlowOutlet for Movable {
     }
 
     fn silent(&self) {
-        if self.entrance.backends.are_served_beside(self.picked.session, self.peer()) {
+        if self.entrance.backends.had_better_leave(self.picked.session, self.peer()) {
             tracing::debug!(
                 service = self.entrance.name(), peer = ?self.peer(),
                 "the flow of a silent link ends; the next datagram goes over another link"

@@ -454,6 +454,9 @@ mod tests {
         impl crate::backends::Locator for Nobody {
             fn moved(&self, _: &proto::Hop) {}
             fn awaited(&self) {}
+            fn is_away(&self) -> bool {
+                false
+            }
         }
         let mut published = published(host);
         let entrance = Arc::get_mut(&mut published.entrance).unwrap();

@@ -23,6 +23,7 @@ mod certificates;
 mod cli;
 mod clients;
 mod clocks;
+mod cluster;
 mod completions;
 mod config_api;
 mod console;

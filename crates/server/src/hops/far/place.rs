@@ -145,7 +145,7 @@ impl FarGround {
                 let turn = usize::try_from(instance_turn(record.instance)).unwrap_or(0);
                 let turns = turn.checked_rem(sessions.len()).unwrap_or(0);
                 sessions.rotate_left(turns);
-                sessions.sort_by_key(|session| session.live() == 0);
+                sessions.sort_by_key(|session| !session.answers());
                 ClientWay::Nodes(record.instance, generation, sessions)
             }
             Located::Nowhere => ClientWay::Nowhere,

@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_millis(300);
 /// The first pause before a resource is looked for again that is where it was, and the longest
 /// pause. The node that refused a visitor may know of a change before the change is written.
 const PAUSE: Duration = Duration::from_millis(20);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// A resource of a client of other nodes.
 pub(super) struct Resource {
@@ -54,6 +54,9 @@ struct ResourceState {
     looked: Option<Instant>,
     /// When a visitor waited last.
     awaited: Option<Instant>,
+    /// Since when the resource is looked for in vain. `None`: it led to a live link when it was
+    /// looked for last.
+    vain: Option<Instant>,
     is_closed: bool,
 }
 
@@ -72,6 +75,10 @@ impl Locator for OfResource {
         if let Some(resource) = self.0.upgrade() {
             resource.awaited();
         }
+    }
+
+    fn is_away(&self) -> bool {
+        self.0.upgrade().is_none_or(|resource| resource.is_away())
     }
 }
 
@@ -139,6 +146,13 @@ impl Resource {
         }
     }
 
+    /// Whether the resource was looked for in vain for as long as a visitor waits. It is looked for
+    /// again.
+    fn is_away(self: &Arc<Self>) -> bool {
+        self.awaited();
+        self.state().vain.is_some_and(|since| since.elapsed() >= HOLD)
+    }
+
     /// Looks for the resource, unless a task does so already.
     fn seek(self: &Arc<Self>) {
         let mut state = self.state();
@@ -167,8 +181,7 @@ impl Resource {
                 }
                 Looked::Away => false,
             };
-            if is_settled || !self.is_awaited() {
-                self.state().is_sought = false;
+            if self.note_looked(is_settled) {
                 return;
             }
             sleep(pause).await;
@@ -176,10 +189,18 @@ impl Resource {
         }
     }
 
-    /// Whether visitors wait for the resource.
-    fn is_awaited(&self) -> bool {
-        let state = self.state();
-        !state.is_closed && state.awaited.is_some_and(|at| at.elapsed() < HOLD)
+    /// Records that the resource was looked for, and whether it leads to a live link now. Returns
+    /// whether it is not looked for again: it was found, or no visitor waits for it.
+    fn note_looked(&self, is_settled: bool) -> bool {
+        let mut state = self.state();
+        if is_settled {
+            state.vain = None;
+        } else {
+            state.vain.get_or_insert_with(Instant::now);
+        }
+        let is_awaited = !state.is_closed && state.awaited.is_some_and(|at| at.elapsed() < HOLD);
+        state.is_sought = !is_settled && is_awaited;
+        !state.is_sought
     }
 
     /// Makes the cluster look for the client and the resource anew: what it found led to a node
@@ -214,7 +235,7 @@ impl Resource {
             [] => vec![Arc::clone(&self.nowhere)],
             some => some.to_vec(),
         };
-        let is_live = sessions.iter().any(|session| session.live() > 0);
+        let is_live = sessions.iter().any(|session| session.answers());
         let locator: Arc<dyn Locator> = Arc::new(OfResource(Weak::clone(&self.own)));
         let (at, to) = (&*self.ground, (&self.key, &locator));
         let mut kept = std::mem::take(&mut self.state().entrances);
@@ -239,11 +260,15 @@ impl Resource {
         }
         let mut state = self.state();
         state.entrances = entrances;
-        state.place = Some(place);
+        let former = state.place.replace(place);
         state.is_refused = false;
         drop(state);
-        // Those that wait at the session without links look at the new sessions.
-        self.nowhere.revived.notify_waiters();
+        // Those that wait at the session without links, or at former sessions, look at the new
+        // sessions.
+        let former = former.as_ref().map(FarPlace::sessions).unwrap_or_default();
+        for session in former.iter().chain([&self.nowhere]) {
+            session.revived.notify_waiters();
+        }
         is_live
     }
 

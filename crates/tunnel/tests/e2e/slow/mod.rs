@@ -3,6 +3,7 @@
 
 mod absent;
 mod carriers;
+mod cluster;
 mod limits;
 mod pages;
 mod paths;
