@@ -117,10 +117,30 @@ impl Authority {
     /// # Errors
     /// The machine has no randomness.
     pub fn server(&self, names: &[HostName], years: u8) -> Result<Issued, MaterialError> {
+        self.named(names, "a tunnel server", &[ExtendedKeyUsagePurpose::ServerAuth], years)
+    }
+
+    /// Issues a certificate for the members of a cluster that dial each other by `names`, at least
+    /// one: for both ends of a connection.
+    ///
+    /// # Errors
+    /// The machine has no randomness.
+    pub fn members(&self, names: &[HostName], years: u8) -> Result<Issued, MaterialError> {
+        let usages = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.named(names, "members of a cluster", &usages, years)
+    }
+
+    fn named(
+        &self,
+        names: &[HostName],
+        otherwise: &str,
+        usages: &[ExtendedKeyUsagePurpose],
+        years: u8,
+    ) -> Result<Issued, MaterialError> {
         let first = names.first().map(ToString::to_string);
         // Verifiers check the alternative names, which also hold longer names.
         let common = first.filter(|name| name.len() <= COMMON_NAME_MAX);
-        let mut params = parameters(common.as_deref().unwrap_or("a tunnel server"))?;
+        let mut params = parameters(common.as_deref().unwrap_or(otherwise))?;
         params.subject_alt_names = names
             .iter()
             .map(|name| match name {
@@ -129,7 +149,7 @@ impl Authority {
             })
             .collect::<Result<_, _>>()
             .map_err(failed)?;
-        self.issue(params, ExtendedKeyUsagePurpose::ServerAuth, years)
+        self.issue(params, usages, years)
     }
 
     /// Issues a client certificate. The client may log in under `name`, at most 64 characters.
@@ -138,18 +158,18 @@ impl Authority {
     /// The machine has no randomness.
     pub fn client(&self, name: &str, years: u8) -> Result<Issued, MaterialError> {
         // Only the common name: client names are not host names, and may contain capitals and `_`.
-        self.issue(parameters(name)?, ExtendedKeyUsagePurpose::ClientAuth, years)
+        self.issue(parameters(name)?, &[ExtendedKeyUsagePurpose::ClientAuth], years)
     }
 
     fn issue(
         &self,
         mut params: CertificateParams,
-        usage: ExtendedKeyUsagePurpose,
+        usages: &[ExtendedKeyUsagePurpose],
         years: u8,
     ) -> Result<Issued, MaterialError> {
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![usage];
+        params.extended_key_usages = usages.to_vec();
         params.use_authority_key_identifier_extension = true;
         // A certificate must not outlive its authority: it would fail while its own date is still
         // valid.

@@ -59,7 +59,8 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Generate(Generate::Certs(args)) => {
             let (server, clients) = (args.server.as_slice(), args.client.as_slice());
             let (years, folder) = (args.years, &args.output);
-            let order = Order { server, clients, nodes: &args.node, years, folder };
+            let (nodes, etcd) = (args.node.as_slice(), args.etcd.as_slice());
+            let order = Order { server, clients, nodes, etcd, years, folder };
             Ok(term::out(generate::certs(&order)?)?)
         }
         Command::Status { which, why: true, .. } => instances::why(which),

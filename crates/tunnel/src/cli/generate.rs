@@ -14,8 +14,8 @@ Examples:
     tunnel generate certs -s example.com 192.0.2.2 -o certs
   Two more clients of the same authority:
     tunnel generate certs -o certs --client laptop phone
-  An authority of a cluster, and certificates of its nodes:
-    tunnel generate certs -o cluster --node fra1 fra2";
+  An authority of a cluster, and certificates of its nodes and of the members of etcd:
+    tunnel generate certs -o cluster --node fra1 fra2 --etcd etcd1 etcd2 etcd3";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Generate {
@@ -78,7 +78,7 @@ pub(crate) enum Shell {
 pub(crate) struct CertsArgs {
     /// Names and addresses by which clients dial the server: example.com 192.0.2.2 2001:db8::1
     #[arg(short, long, value_name = "NAME", num_args = 1..,
-          required_unless_present_any = ["client", "node"], value_parser = host_name)]
+          required_unless_present_any = ["client", "node", "etcd"], value_parser = host_name)]
     pub(crate) server: Vec<HostName>,
     /// Names of clients [default: home, with a new authority]
     #[arg(long, value_name = "NAME", num_args = 1..)]
@@ -86,6 +86,10 @@ pub(crate) struct CertsArgs {
     /// Names of the nodes of a cluster
     #[arg(long, value_name = "NAME", num_args = 1..)]
     pub(crate) node: Vec<String>,
+    /// Names and addresses by which the nodes of a cluster and the members of its etcd dial the
+    /// members: one certificate for all members
+    #[arg(long, value_name = "NAME", num_args = 1.., value_parser = host_name)]
+    pub(crate) etcd: Vec<HostName>,
     /// Years of validity, 1 to 30; a new authority lasts at least 10 years
     #[arg(short, long, default_value = "2", value_parser = years)]
     pub(crate) years: u8,

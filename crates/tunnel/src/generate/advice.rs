@@ -9,6 +9,19 @@ use tls::HostName;
 
 use super::made::{Made, file_of_node};
 
+/// The settings of etcd. Its gateway dials the member itself, by the certificate of the member.
+const ETCD: &str = "
+In the environment of each member of etcd, with ca.crt, etcd.crt and etcd.key beside it:
+
+ETCD_CERT_FILE=etcd.crt
+ETCD_KEY_FILE=etcd.key
+ETCD_TRUSTED_CA_FILE=ca.crt
+ETCD_CLIENT_CERT_AUTH=true
+ETCD_PEER_CERT_FILE=etcd.crt
+ETCD_PEER_KEY_FILE=etcd.key
+ETCD_PEER_TRUSTED_CA_FILE=ca.crt
+ETCD_PEER_CLIENT_CERT_AUTH=true";
+
 /// The whole text.
 pub(super) fn text(folder: &Path, made: &Made, screen: Screen) -> String {
     let mut lines = list(folder, made, screen);
@@ -20,6 +33,9 @@ pub(super) fn text(folder: &Path, made: &Made, screen: Screen) -> String {
     }
     for (name, _) in &made.nodes {
         lines.extend(node(name));
+    }
+    if made.etcd.is_some() {
+        lines.push(ETCD.to_owned());
     }
     for (name, _) in &made.clients {
         lines.push(format!(
@@ -49,6 +65,12 @@ fn list(folder: &Path, made: &Made, screen: Screen) -> Vec<String> {
         let names: Vec<_> = names.iter().map(ToString::to_string).collect();
         row("server.crt", format!("server {}, {}", names.join(", "), until(&issued.until)));
         row("server.key", "its key, for the server alone".into());
+    }
+    if let Some((names, issued)) = &made.etcd {
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        let names = names.join(", ");
+        row("etcd.crt", format!("members {names} of etcd, {}", until(&issued.until)));
+        row("etcd.key", "its key, for these members alone".into());
     }
     for (name, issued) in &made.clients {
         row(&format!("{name}.crt"), format!("client {name}, {}", until(&issued.until)));

@@ -15,10 +15,11 @@ use super::advice;
 use super::folder::{self, File};
 use super::made::{Made, file_of_node};
 
-/// Names of the files of the authority and of the server. The files of a client have the client's
+/// Names of the files of the authority, of the server, and of the members of etcd. The files of a client have the client's
 /// name.
 pub(super) const CA: &str = "ca";
 pub(super) const SERVER: &str = "server";
+pub(super) const ETCD: &str = "etcd";
 
 /// The client of a new authority if no client is named, as in `tunnel server` without a file.
 const FIRST_CLIENT: &str = "home";
@@ -40,6 +41,8 @@ pub(crate) struct Order<'a> {
     pub(crate) clients: &'a [String],
     /// Names of nodes of a cluster.
     pub(crate) nodes: &'a [String],
+    /// Names and addresses of the members of etcd. If empty, etcd gets no certificate.
+    pub(crate) etcd: &'a [HostName],
     /// Lifetime of the server and client certificates, in years.
     pub(crate) years: u8,
     /// The output folder.
@@ -52,7 +55,8 @@ pub(crate) fn certs(order: &Order<'_>) -> anyhow::Result<String> {
     let folder = order.folder;
     let known = known_authority(folder)?;
     let mut clients: Vec<&str> = order.clients.iter().map(String::as_str).collect();
-    if clients.is_empty() && order.nodes.is_empty() && known.is_none() {
+    let is_for_cluster = !order.nodes.is_empty() || !order.etcd.is_empty();
+    if clients.is_empty() && !is_for_cluster && known.is_none() {
         clients.push(FIRST_CLIENT);
     }
     check(order, &clients)?;
@@ -64,17 +68,19 @@ pub(crate) fn certs(order: &Order<'_>) -> anyhow::Result<String> {
             (authority, Some(root))
         }
     };
-    let mut names = Vec::new();
-    for name in order.server {
-        if !names.contains(name) {
-            names.push(name.clone());
+    let server = match distinct(order.server) {
+        names if names.is_empty() => None,
+        names => {
+            let issued = authority.server(&names, order.years)?;
+            Some((names, issued))
         }
-    }
-    let server = if names.is_empty() {
-        None
-    } else {
-        let issued = authority.server(&names, order.years)?;
-        Some((names, issued))
+    };
+    let etcd = match distinct(order.etcd) {
+        names if names.is_empty() => None,
+        names => {
+            let issued = authority.members(&names, order.years)?;
+            Some((names, issued))
+        }
     };
     let issue = |name: &str| Ok((name.to_owned(), authority.client(name, order.years)?));
     let clients = clients.into_iter().map(issue).collect::<anyhow::Result<_>>()?;
@@ -82,9 +88,20 @@ pub(crate) fn certs(order: &Order<'_>) -> anyhow::Result<String> {
         Ok((name.clone(), authority.client(&format!("{NODE}{name}"), order.years)?))
     };
     let nodes = order.nodes.iter().map(issue).collect::<anyhow::Result<_>>()?;
-    let made = Made { authority: root, ends: authority.until(), server, clients, nodes };
+    let made = Made { authority: root, ends: authority.until(), server, clients, nodes, etcd };
     folder::write(folder, &files(&made))?;
     Ok(advice::text(folder, &made, Screen::of_stdout(false)))
+}
+
+/// The names, each once.
+fn distinct(names: &[HostName]) -> Vec<HostName> {
+    let mut distinct: Vec<HostName> = Vec::with_capacity(names.len());
+    for name in names {
+        if !distinct.contains(name) {
+            distinct.push(name.clone());
+        }
+    }
+    distinct
 }
 
 /// The authority in this folder, if there is one.
@@ -104,12 +121,14 @@ fn known_authority(folder: &Path) -> anyhow::Result<Option<Authority>> {
 }
 
 fn check(order: &Order<'_>, clients: &[&str]) -> anyhow::Result<()> {
-    let most = order.server.len().max(clients.len()).max(order.nodes.len());
+    let most =
+        [order.server.len(), clients.len(), order.nodes.len(), order.etcd.len()].into_iter().max();
+    let most = most.unwrap_or_default();
     ensure!(most <= NAMES_MAX, "{most} names at once; at most {NAMES_MAX}");
     for (n, name) in clients.iter().enumerate() {
         Name::new(name).with_context(|| format!("client `{name}`"))?;
         // The client's files would have the names of the authority's or the server's files.
-        let taken = [CA, SERVER].iter().any(|taken| name.eq_ignore_ascii_case(taken));
+        let taken = [CA, SERVER, ETCD].iter().any(|taken| name.eq_ignore_ascii_case(taken));
         ensure!(!taken, "client `{name}`: its files would be those of the {name}; choose another");
         ensure!(!clients[..n].contains(name), "client `{name}` is named twice");
     }
@@ -134,6 +153,9 @@ fn files(made: &Made) -> Vec<File<'_>> {
     if let Some((_, issued)) = &made.server {
         add(SERVER, issued);
     }
+    if let Some((_, issued)) = &made.etcd {
+        add(ETCD, issued);
+    }
     for (name, issued) in &made.clients {
         add(name, issued);
     }
@@ -152,13 +174,22 @@ mod tests {
     fn order(folder: &Path, server: &[&str], clients: &[&str]) -> anyhow::Result<String> {
         let server: Vec<HostName> = server.iter().map(|name| name.parse().unwrap()).collect();
         let clients: Vec<String> = clients.iter().map(|&name| name.to_owned()).collect();
-        certs(&Order { server: &server, clients: &clients, nodes: &[], years: 2, folder })
+        certs(&Order {
+            server: &server,
+            clients: &clients,
+            nodes: &[],
+            etcd: &[],
+            years: 2,
+            folder,
+        })
     }
 
     fn nodes(folder: &Path, nodes: &[&str], clients: &[&str]) -> anyhow::Result<String> {
         let [nodes, clients] = [nodes, clients]
             .map(|names| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
-        certs(&Order { server: &[], clients: &clients, nodes: &nodes, years: 2, folder })
+        let etcd = ["etcd1".parse().unwrap(), "10.0.0.1".parse().unwrap()];
+        let etcd = if nodes.is_empty() { &[][..] } else { &etcd };
+        certs(&Order { server: &[], clients: &clients, nodes: &nodes, etcd, years: 2, folder })
     }
 
     fn listing(folder: &Path) -> Vec<String> {
@@ -225,7 +256,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let said = nodes(dir.path(), &["fra1", "fra2"], &[]).unwrap();
         let files = ["node-fra1.crt", "node-fra1.key", "node-fra2.crt", "node-fra2.key"];
-        assert_eq!(listing(dir.path()), [&["ca.crt", "ca.key"][..], &files].concat());
+        let first = ["ca.crt", "ca.key", "etcd.crt", "etcd.key"];
+        assert_eq!(listing(dir.path()), [&first[..], &files].concat());
+        let members = "ETCD_CERT_FILE=etcd.crt\n";
+        assert!(
+            said.contains("members etcd1, 10.0.0.1 of etcd") && said.contains(members),
+            "{said}"
+        );
         let lines = "\ncluster:\n  node: \"fra2\"\n  peers: { ca: ca.crt, cert: \
                      \"node-fra2.crt\", key: \"node-fra2.key\" }";
         assert!(said.contains(lines), "{said}");

@@ -13,6 +13,8 @@ pub(super) struct Made {
     pub(super) clients: Vec<(String, Issued)>,
     /// The nodes of a cluster.
     pub(super) nodes: Vec<(String, Issued)>,
+    /// The members of etcd.
+    pub(super) etcd: Option<(Vec<HostName>, Issued)>,
 }
 
 /// The name of the files of a node, without their endings.
