@@ -2,7 +2,7 @@
 //!
 //! Schemathesis sends requests that the OpenAPI document allows, and many that it forbids. promtool
 //! reads the metrics. The classes of opentelemetry-proto decode the pushes of a build with the
-//! feature `otlp`. kubernetes-validate compares the manifests of `examples/kubernetes` with the
+//! feature `otlp`. kubernetes-validate compares the manifests of `examples/` with the
 //! schemas of Kubernetes. The daemons' files accept patches: a patch that passes the checks of a
 //! start may take effect, and changes to `admin` wait for the next start.
 
@@ -85,8 +85,8 @@ fn check(site: &Site, options: &Options) -> Result<Option<String>> {
     run(Command::new(&promtool).args(["check", "config", "--syntax-only"]).arg(example))?;
     let ports = [free_port(), free_port()];
     let origin = Origin::echo();
-    for role in ["server", "client"] {
-        let manifest = site.root.join(format!("examples/kubernetes/{role}.yaml"));
+    for manifest in ["kubernetes/server", "kubernetes/client", "cluster/kubernetes"] {
+        let manifest = site.root.join(format!("examples/{manifest}.yaml"));
         run(Command::new(bin.join("kubernetes-validate"))
             .args(["--strict", "--quiet"])
             .arg(manifest))?;

@@ -440,18 +440,13 @@ fn packages_of_a_release(site: &Site, _: Lengths) -> Result<Verdict> {
     }
 }
 
-/// Files of `tunnel generate certs`, and the names by which the example of a node names such files.
-const NODE_FILES: [(&str, &str); 4] = [
-    ("ca.crt", "cluster.crt"),
-    ("ca.crt", "etcd.crt"),
-    ("server.crt", "fra1.crt"),
-    ("server.key", "fra1.key"),
-];
-
 /// The binary accepts every file in `examples/`.
 fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
-    let files = files_with_extension(&site.root.join("examples"), "yaml")?;
+    let mut files = files_with_extension(&site.root.join("examples"), "yaml")?;
     ensure!(!files.is_empty(), "examples/ holds no *.yaml");
+    files.extend(
+        ["node", "client"].map(|name| site.root.join(format!("examples/cluster/{name}.yaml"))),
+    );
     // What the examples leave to whoever copies them lies beside the copies, made as they say.
     let copies = site.target.join("examples");
     if copies.exists() {
@@ -465,10 +460,10 @@ fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
     let token = fs::read_to_string(copies.join("token"))?;
     let certs = ["generate", "certs", "-s", "example.com", "--client", "home", "-o"];
     capture(Command::new(tunnel).args(certs).arg(&copies))?;
-    // The authorities of a cluster and of etcd, and the certificate of a node.
-    for (made, name) in NODE_FILES {
-        fs::copy(copies.join(made), copies.join(name))?;
-    }
+    // The certificates of a node, whose name is in the environment.
+    let mut node = Command::new(tunnel);
+    node.args(["generate", "certs", "-s", "example.com", "--node", "fra1", "-o"]);
+    capture(node.arg(copies.join("certs")))?;
     // A program that an example names is looked for beside it.
     let hook = "acme/dns-hook.sh";
     fs::create_dir_all(copies.join("acme"))?;
@@ -479,6 +474,7 @@ fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
         let mut check = Command::new(tunnel);
         check.args(["check", "--config"]).arg(copy);
         check.env("TUNNEL_TOKEN", token.trim()).env("CREDENTIALS_DIRECTORY", &copies);
+        check.envs([("NODE", "fra1"), ("ZONE", "fra"), ("ADDRESS", "10.0.0.1")]);
         for password in ["APP_PASSWORD", "ANN_PASSWORD"] {
             check.env(password, "a password of visitors");
         }
