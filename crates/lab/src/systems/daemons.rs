@@ -12,24 +12,39 @@ const LAST_LINES: usize = 8;
 
 /// Daemons in the order of their start. Each is killed by its process id when dropped.
 #[derive(Debug, Default)]
-pub(super) struct Daemons(Vec<Daemon>);
+pub(super) struct Daemons {
+    all: Vec<Daemon>,
+    /// Daemons without a part in the load.
+    aside: Vec<Daemon>,
+}
 
 impl Daemons {
-    /// The process ids.
+    /// The process ids of the daemons that have a part in the load.
     pub(super) fn pids(&self) -> Vec<u32> {
-        self.0.iter().map(Daemon::id).collect()
+        self.all.iter().map(Daemon::id).collect()
     }
 
     /// Starts a daemon in `dir`; its log is `NAME.log`.
     pub(super) fn spawn(&mut self, name: &str, dir: &Path, command: &mut Command) -> Result<()> {
-        let daemon = Daemon::try_start(name, dir, command.current_dir(dir));
-        self.0.push(daemon.with_context(|| format!("starting {command:?}"))?);
+        self.all.push(started(name, dir, command)?);
+        Ok(())
+    }
+
+    /// As [`Self::spawn`], for a daemon whose processor time and memory are not measured.
+    pub(super) fn spawn_aside(
+        &mut self,
+        name: &str,
+        dir: &Path,
+        command: &mut Command,
+    ) -> Result<()> {
+        self.aside.push(started(name, dir, command)?);
         Ok(())
     }
 
     /// Checks that no daemon has ended.
     pub(super) fn check(&mut self) -> Result<()> {
-        match self.0.iter_mut().find_map(|d| (!d.is_running()).then_some(d.name())) {
+        let mut all = self.aside.iter_mut().chain(&mut self.all);
+        match all.find_map(|d| (!d.is_running()).then_some(d.name())) {
             Some(name) => bail!("{name} has ended by itself"),
             None => Ok(()),
         }
@@ -38,7 +53,7 @@ impl Daemons {
     /// Adds the last lines of every log to the error.
     pub(super) fn with_logs(&self, error: Error) -> Error {
         let mut text = format!("{error:#}");
-        for daemon in &self.0 {
+        for daemon in self.aside.iter().chain(&self.all) {
             let log = daemon.log();
             let lines: Vec<_> = log.lines().collect();
             for line in &lines[lines.len().saturating_sub(LAST_LINES)..] {
@@ -48,6 +63,11 @@ impl Daemons {
         }
         Error::msg(text)
     }
+}
+
+fn started(name: &str, dir: &Path, command: &mut Command) -> Result<Daemon> {
+    let daemon = Daemon::try_start(name, dir, command.current_dir(dir));
+    daemon.with_context(|| format!("starting {command:?}"))
 }
 
 #[cfg(test)]

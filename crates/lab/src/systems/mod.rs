@@ -22,6 +22,7 @@ mod balancer;
 mod bore;
 mod certificates;
 mod chisel;
+mod cluster;
 mod daemons;
 mod evproxy;
 mod haproxy;
@@ -126,6 +127,9 @@ pub(crate) const fn all() -> &'static [System] {
         bytes("tunnel-peer-direct", &[Tunnel], peer::direct),
         bytes("tunnel-peer-webrtc", &[Tunnel, Glibc], peer::webrtc),
         bytes("tunnel-peer-relay", &[Tunnel], peer::relayed),
+        bytes("tunnel-cluster-own", &[Tunnel, Program("etcd")], cluster::own),
+        bytes("tunnel-cluster-hop", &[Tunnel, Program("etcd")], cluster::hop),
+        bytes("tunnel-cluster-hop-quic", &[Tunnel, Program("etcd")], cluster::hop_quic),
         bytes("tunnel-forward", &[Tunnel], ours::forward),
         behind_socks("tunnel-socks5", &[Tunnel], ours::socks5),
         http("tunnel-http-name", &[Tunnel], ours::http_name),

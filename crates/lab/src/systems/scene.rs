@@ -85,6 +85,11 @@ impl<'a> Scene<'a> {
         self.daemons.spawn(name, self.dir, command)
     }
 
+    /// As [`Self::spawn`], for a daemon whose processor time and memory are not measured.
+    pub(super) fn spawn_aside(&mut self, name: &str, command: &mut Command) -> Result<()> {
+        self.daemons.spawn_aside(name, self.dir, command)
+    }
+
     /// Waits until a daemon listens on this TCP port. The check makes no connection.
     pub(super) fn wait_listening(&mut self, address: SocketAddr) -> Result<()> {
         self.wait(address, |address| is_listening(address.port()))
