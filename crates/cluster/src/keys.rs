@@ -2,6 +2,7 @@
 //!
 //! | key below `/tunnel/<cluster>/1/` | record | lease | read by |
 //! |---|---|---|---|
+//! | `account/<digest>` | [`Blob`](crate::blob::Blob): an account at a certificate authority, at a [`BlobPlace`] | - | the server |
 //! | `at/<client>` | [`At`](crate::record::At): the homes of a client | - | look-ups |
 //! | `batch/<node>` | [`BatchMark`](crate::record::BatchMark): the last batch of a node | the node's | its node, when an answer is lost |
 //! | `cert/<domain>`, `challenge/<token>`, `client/<name>`, `code/<hash>`, `tickets/<number>` | [`Blob`](crate::blob::Blob): bytes of the server, each at a [`BlobPlace`] | none, or one of its own | the server |
@@ -36,6 +37,8 @@ pub struct Keyspace {
 /// Where the server keeps bytes that all nodes share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlobPlace {
+    /// The account at a certificate authority, by a digest of its directory.
+    Account(Arc<str>),
     /// A certificate with its sealed key.
     Certificate(Arc<str>),
     /// The answer to a challenge of a certificate authority, by its token.
@@ -55,9 +58,10 @@ impl BlobPlace {
     #[must_use]
     pub fn fits(&self) -> bool {
         match self {
-            Self::Certificate(text) | Self::Challenge(text) | Self::Code(text) => {
-                (1..=NAME_BYTES).contains(&text.len())
-            }
+            Self::Account(text)
+            | Self::Certificate(text)
+            | Self::Challenge(text)
+            | Self::Code(text) => (1..=NAME_BYTES).contains(&text.len()),
             Self::Client(_) | Self::Revoked(_) | Self::Tickets(_) => true,
         }
     }
@@ -67,7 +71,8 @@ impl BlobPlace {
     pub fn record(&self) -> RecordPlace {
         match self {
             Self::Revoked(client) => RecordPlace::Revoked(client.clone()),
-            Self::Certificate(_)
+            Self::Account(_)
+            | Self::Certificate(_)
             | Self::Challenge(_)
             | Self::Client(_)
             | Self::Code(_)
@@ -156,6 +161,7 @@ pub(crate) fn suffix(place: &RecordPlace) -> String {
         RecordPlace::At(client) => format!("at/{}", escaped(client.as_str())),
         RecordPlace::Batch(node) => format!("batch/{}", escaped(node.as_str())),
         RecordPlace::Blob(place) => match place {
+            BlobPlace::Account(digest) => format!("account/{}", escaped(digest)),
             BlobPlace::Certificate(domain) => format!("cert/{}", escaped(domain)),
             BlobPlace::Challenge(token) => format!("challenge/{}", escaped(token)),
             BlobPlace::Client(client) => format!("client/{}", escaped(client.as_str())),
@@ -198,6 +204,7 @@ pub(crate) fn parsed(suffix: &str) -> Option<RecordPlace> {
     }
     let (table, rest) = suffix.split_once('/')?;
     match table {
+        "account" => Some(RecordPlace::Blob(BlobPlace::Account(text(rest)?))),
         "at" => Some(RecordPlace::At(ClientName::new(&plain(rest)?).ok()?)),
         "batch" => Some(RecordPlace::Batch(NodeId::new(&plain(rest)?).ok()?)),
         "cert" => Some(RecordPlace::Blob(BlobPlace::Certificate(text(rest)?))),
@@ -316,6 +323,7 @@ mod tests {
             let (text, client) = (Arc::from(name), ClientName::new(name).unwrap());
             all.extend(
                 [
+                    BlobPlace::Account(Arc::clone(&text)),
                     BlobPlace::Certificate(Arc::clone(&text)),
                     BlobPlace::Challenge(Arc::clone(&text)),
                     BlobPlace::Client(client),

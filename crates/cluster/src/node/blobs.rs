@@ -165,7 +165,8 @@ fn operation(key: Bytes, wish: &BlobWish, lease: Option<Lease>) -> Operation {
         BlobAct::Put { value, expected, .. } => {
             let value = match &wish.place {
                 BlobPlace::Revoked(_) => Revoked {}.encode(),
-                BlobPlace::Certificate(_)
+                BlobPlace::Account(_)
+                | BlobPlace::Certificate(_)
                 | BlobPlace::Challenge(_)
                 | BlobPlace::Client(_)
                 | BlobPlace::Code(_)
@@ -216,7 +217,8 @@ fn outcome(desk: &mut Desk, wish: &BlobWish, done: &Done, answer: &Performed) ->
 fn read(desk: &mut Desk, place: &BlobPlace, found: &KeyValue) -> BlobOutcome {
     let value = match place {
         BlobPlace::Revoked(_) => Some(Bytes::new()),
-        BlobPlace::Certificate(_)
+        BlobPlace::Account(_)
+        | BlobPlace::Certificate(_)
         | BlobPlace::Challenge(_)
         | BlobPlace::Client(_)
         | BlobPlace::Code(_)
