@@ -234,7 +234,7 @@ const OTHER_SERVER: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nlisten:
     public_url: tls://a.b\n\
     trusted_proxies: 10.0.0.1\naccept_proxy: { tcp: 10000 }\nlimits: { streams: 1 }\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\
     auth: { http: { url: 'http://[::1]:1' } }\n\
-    cluster: { name: c, node: n, zone: z, peers: { listen: 'quic://127.0.0.1:7100', ca: a, cert: c, key: k }, directory: { etcd: 'http://[::1]:1' } }\n\
+    cluster: { name: c, node: n, zone: z, secret_file: s, peers: { listen: 'quic://127.0.0.1:7100', ca: a, cert: c, key: k }, directory: { etcd: 'http://[::1]:1' } }\n\
     http: { listen: '[::]:80', domain: a.b, route_header: X, redirect: false, pages: { not_found: p }, remember: 1d, idle: 9s, browser: true, accept_proxy: true }\n\
     tls_routes: { listen: '[::]:443', certificates: [{ cert: c, key: k }], min_version: '1.3', \
                   acme: { accept_terms: true }, accept_proxy: true }\n";

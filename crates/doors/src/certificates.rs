@@ -7,7 +7,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use config::{ServerConfig, TlsVersion};
-use termination::{Acme, Binding, Dns, Doors, Files, MinVersion, Settings, Terminator, Wait};
+use termination::{
+    Acme, Binding, CommonSecret, Dns, Doors, Files, MinVersion, Settings, Terminator, Wait,
+};
 use tokio::task::JoinSet;
 
 /// The longest wait for the name servers of a zone with `wait: auto`. Secondary servers query the
@@ -21,6 +23,14 @@ pub fn terminator(
 ) -> anyhow::Result<Option<Arc<Terminator>>> {
     let has_door = !config.tls_routes.listen.is_empty() || has_mux(config);
     Ok(has_door.then(|| Terminator::new(&settings(config, state))).transpose()?)
+}
+
+/// The secret of the cluster, of which the keys of all nodes are derived; `None` without a cluster
+/// or without its secret.
+#[must_use]
+pub fn common_secret(config: &ServerConfig) -> Option<CommonSecret> {
+    let secrets = config.cluster.iter().flat_map(|cluster| &cluster.secrets);
+    CommonSecret::new(secrets.map(|token| token.secret.reveal()))
 }
 
 fn has_mux(config: &ServerConfig) -> bool {

@@ -22,6 +22,9 @@ use super::{answer, certificates};
 /// s, Apache 20 s; a browser sends its request header at once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The purpose of the key of cookies that is derived from the secret of a cluster.
+const COOKIES: &str = "session affinity cookies";
+
 /// The state that all doors of a server share.
 #[derive(Debug)]
 pub struct Doors {
@@ -53,7 +56,12 @@ impl Doors {
         config: &ServerConfig,
         state: Option<&Path>,
     ) -> anyhow::Result<Arc<Self>> {
-        let sticky = sticky_key(state)?;
+        // A cookie holds at all nodes of a cluster.
+        let common = certificates::common_secret(config).and_then(|secret| secret.key(COOKIES));
+        let sticky = match common {
+            Some(key) => key,
+            None => sticky_key(state)?,
+        };
         let terms = Terms::read(config)?;
         descriptors::trust(&terms.trusted);
         let terms = ArcSwap::from_pointee(terms);

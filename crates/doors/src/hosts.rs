@@ -172,6 +172,21 @@ impl Hosts {
         terminator.status().into_iter().map(shown).collect()
     }
 
+    /// As [`Self::certify`], for a name whose client has its links with another node of the
+    /// cluster. Where the nodes share certificates, that node orders.
+    ///
+    /// # Errors
+    /// As [`Self::certify`].
+    pub fn certify_elsewhere(
+        &self,
+        host: &Host,
+        client: &str,
+    ) -> Result<Option<Wanted>, ServiceError> {
+        let wanted = self.certify(host, client)?;
+        let orders = |terminator: &Arc<Terminator>| terminator.orders_for_others(&host.name);
+        Ok(wanted.filter(|_| self.terminator.as_ref().is_some_and(orders)))
+    }
+
     /// Ensures that an `https://` name has a certificate until the returned value is dropped;
     /// `None` for another name.
     ///

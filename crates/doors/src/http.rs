@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use h1::{Head, HeadSniffer, Looked};
 use proto::{HttpOptions, ResetCode, VisitorFields};
 use relay::{Handler, Leaving, Socket, Why};
+use termination::Terminator;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 use web::{HeaderMap, HeaderName, HeaderValue, Refusal, Unavailable};
@@ -91,6 +92,14 @@ fn token(head: &Head, bytes: &[u8]) -> Option<Box<str>> {
     str::from_utf8(token).ok().map(Box::from)
 }
 
+/// The proof for an authority that checks a host, of this node or of another one.
+async fn proof(terminator: &Terminator, host: &str, token: &str) -> Option<String> {
+    match terminator.challenge_token(host, token) {
+        Some(proof) => Some(proof),
+        None => terminator.challenge_token_elsewhere(host, token).await,
+    }
+}
+
 /// Routes a visitor whose first bytes are parsed and still in its socket.
 pub(super) async fn admit(visitor: Undecided, first: First) {
     lead(visitor, first, BytesMut::new()).await;
@@ -102,7 +111,7 @@ async fn lead(visitor: Undecided, first: First, read: BytesMut) {
         Looked::Head(head) => {
             let host = head.host.as_deref();
             if let (Some(token), Some(terminator)) = (&first.token, visitor.doors.terminator())
-                && let Some(proof) = terminator.challenge_token(host.unwrap_or_default(), token)
+                && let Some(proof) = proof(terminator, host.unwrap_or_default(), token).await
             {
                 let length = proof.len();
                 let said = format!(

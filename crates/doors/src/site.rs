@@ -206,12 +206,18 @@ impl web::Services for Site {
             return Found::Answer(proof.into());
         }
         let until = Instant::now() + HOLD;
-        if !self.doors.names().is_awaited(self.space, asked.host) {
+        let elsewhere = self.token_elsewhere(asked);
+        if elsewhere.is_none() && !self.doors.names().is_awaited(self.space, asked.host) {
             return self.found(asked, until);
         }
         let (site, host, path) = (self.clone(), asked.host.to_owned(), asked.path.to_owned());
         let Asked { port, sender, is_secure, .. } = *asked;
         Found::Later(Box::pin(async move {
+            if let (Some(token), Some(terminator)) = (elsewhere, site.doors.terminator())
+                && let Some(proof) = terminator.challenge_token_elsewhere(&host, &token).await
+            {
+                return Found::Answer(proof.into());
+            }
             site.doors.names().wait(site.space, &host).await;
             site.found(&Asked { host: &host, port, path: &path, sender, is_secure }, until)
         }))
@@ -253,6 +259,13 @@ impl Site {
     fn proof(&self, asked: &Asked<'_>) -> Option<String> {
         let token = asked.path.strip_prefix(CHALLENGES).filter(|_| self.space == Space::Http)?;
         self.doors.terminator()?.challenge_token(asked.host, token)
+    }
+
+    /// The token of a check of a name that another node of the cluster may order.
+    fn token_elsewhere(&self, asked: &Asked<'_>) -> Option<String> {
+        let token = asked.path.strip_prefix(CHALLENGES).filter(|_| self.space == Space::Http)?;
+        let may_be = self.doors.terminator()?.may_answer_elsewhere(asked.host, token);
+        may_be.then(|| token.to_owned())
     }
 
     fn found(&self, asked: &Asked<'_>, until: Instant) -> Found {

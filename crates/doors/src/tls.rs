@@ -77,10 +77,10 @@ pub(super) fn refuse(visitor: Undecided) {
 pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Option<Undecided> {
     let name = hello.server_name.as_deref();
     if let (Some(name), Some(terminator)) = (name, visitor.doors.terminator())
-        && terminator.is_challenge(name, &hello.alpn)
+        && let Some(check) = terminator.awaited_check(name, &hello.alpn).await
     {
         let Socket::Tcp(socket) = visitor.socket else { return None };
-        let answered = terminator.answer_challenge(socket, name);
+        let answered = terminator.answer_challenge(socket, check);
         if let Ok(Err(error)) = timeout(PATIENCE, answered).await {
             tracing::debug!(name, %error, "a challenge was not answered");
         }

@@ -77,6 +77,7 @@ use ops::{
 };
 use proto::LinkConfig;
 use proto::greeting::{Features, Name};
+use termination::Terminator;
 use tls::Identity;
 use tokio::task::JoinSet;
 
@@ -182,6 +183,19 @@ fn registry_of(
     Ok((Registry::new(shared, handles, directory, presence), Some(new)))
 }
 
+/// Lets a node share certificates with the others, before it orders one.
+fn share_certificates(
+    config: &ServerConfig,
+    terminator: Option<&Arc<Terminator>>,
+    node: Option<&NewParts>,
+) {
+    let store = node.and_then(|new| new.node().store());
+    let secret = certificates::common_secret(config);
+    if let (Some(terminator), Some(store), Some(secret)) = (terminator, store, secret) {
+        terminator.share(secret, Arc::new(store));
+    }
+}
+
 impl Server {
     /// Starts a server that reads its configuration once and admits no client by a code.
     pub async fn start(config: ServerConfig, identity: Option<Identity>) -> anyhow::Result<Self> {
@@ -267,6 +281,7 @@ impl Server {
         // In the order of the configuration.
         listen.sort_by_key(|(nth, _)| *nth);
         let listen = listen.into_iter().map(|(_, url)| url).collect();
+        share_certificates(&config, terminator.as_ref(), new_node.as_ref());
         let mut orders = certificates::drive(terminator.as_ref());
         orders.spawn(remembered::keep(Arc::clone(&registry.shared().hosts)));
         if let Some(worker) = workers.handles().first() {

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use h1::host::normal;
@@ -18,6 +18,7 @@ use tls::{Identity, MaterialError};
 
 use crate::challenge::Kind;
 use crate::settings::Files;
+use crate::shared::LookedUp;
 use crate::wall;
 
 /// The largest number of names that a log line lists.
@@ -86,6 +87,9 @@ pub(crate) struct CertificateTable {
     pub(crate) in_order: ArcSwap<InOrder>,
     /// The certificates that the authority issued, each for one name.
     pub(crate) issued: ArcSwap<ByName>,
+    /// Certificates that other nodes of a cluster have ordered, for which visitors asked.
+    /// Empty at a server without a cluster, whose handshakes take no lock.
+    pub(crate) looked_up: OnceLock<LookedUp<Shown>>,
 }
 
 impl CertificateTable {
@@ -100,7 +104,7 @@ impl CertificateTable {
     /// 1. the visitor can verify signatures of its key (`fits`);
     /// 2. it is valid now;
     /// 3. it comes from a file for the exact name, from a file for the wildcard, was issued for the
-    ///    exact name, was issued for the wildcard;
+    ///    exact name, was issued for the wildcard, by this node or another one;
     /// 4. it expires later; of several equal certificates, it is first in the configuration.
     pub(crate) fn choose(
         &self,
@@ -119,10 +123,13 @@ impl CertificateTable {
         let exact = exact.chain(of_files(wildcard).map(|shown| (2, shown)));
         let ordered = issued.get(host).map(|shown| (1, shown));
         let below = wildcard.and_then(|name| issued.get(name)).map(|shown| (0, shown));
+        let found = [(1, Some(host)), (0, wildcard)];
+        let found = found.map(|(place, name)| Some((place, self.looked_up.get()?.get(name?)?)));
+        let found = found.iter().flatten().map(|(place, shown)| (*place, shown));
         let rank =
             |(place, shown): &(u8, &Shown)| (fits(shown), shown.is_valid(wall), *place, shown.ends);
         // `max_by_key` returns the last of several equal elements.
-        let all: Vec<_> = exact.chain(ordered).chain(below).collect();
+        let all: Vec<_> = exact.chain(ordered).chain(below).chain(found).collect();
         all.into_iter().rev().max_by_key(rank).map(|(_, shown)| shown.clone())
     }
 
@@ -321,7 +328,7 @@ mod tests {
         let (table, in_order) = load(files, &mut problems);
         assert!(problems.is_empty(), "{problems:?}");
         let (files, in_order) = (ArcSwap::from_pointee(table), ArcSwap::from_pointee(in_order));
-        CertificateTable { files, in_order, issued: ArcSwap::default() }
+        CertificateTable { files, in_order, ..CertificateTable::default() }
     }
 
     /// The name of the file that a visitor of a host is shown in a second, or `issued`.

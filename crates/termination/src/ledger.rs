@@ -126,7 +126,7 @@ pub(crate) struct Ledger {
     /// Failures of orders and of queries for renewal information, by the number of the account.
     outages: HashMap<usize, Outage>,
     silences: HashMap<usize, Outage>,
-    turns: Turns,
+    pub(crate) turns: Turns,
 }
 
 /// Failures of the authority itself.

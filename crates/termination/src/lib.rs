@@ -5,29 +5,41 @@
 //! * `certificates`: the certificates that are presented to visitors, and the choice among them by
 //!   name. A handshake reads the table without a lock.
 //! * `terminator`: the interface for workers and reloads; `stream`: a terminated connection.
-//! * `challenge`: the response to the challenge of the order in progress.
+//! * `challenge`: the response to the challenge of the order in progress. `checks` answers the
+//!   authority with it, or with the response of another node.
 //! * `ledger`: the published names, and which of them is ordered next. Pure: the time is an
 //!   argument.
 //! * `store`: the files of the account and of the certificates.
+//! * `look_ups`: certificates of other nodes of a cluster, for visitors of this node.
+//! * `shared`: what the nodes of a cluster share, sealed with their secret: certificates, accounts,
+//!   responses to challenges, keys of session tickets.
 //! * `acme`: orders. `http` is its client, `account` its account, `order` one order, `hook` the
 //!   program
-//!   of dns-01, `visible` the wait for its record, `renewal` the renewal information, and `driver`
-//!   runs orders one after the other.
+//!   of dns-01, `visible` the wait for its record, `renewal` the renewal information, `common`
+//!   the rules among the nodes of a cluster, and `driver` runs orders one after the other.
 //!
 //! No type of rustls or of the ACME library is part of the interface.
 
 mod acme;
 mod certificates;
 mod challenge;
+mod checks;
 mod ledger;
+mod look_ups;
 mod settings;
+mod shared;
 mod store;
 mod stream;
 mod terminator;
 mod turns;
 
+pub use checks::AwaitedCheck;
 pub use ledger::Wanted;
 pub use settings::{Acme, Binding, Dns, Doors, Files, MinVersion, Settings, Unusable, Wait};
+pub use shared::{
+    CommonSecret, ExpectedValue, OrderTurn, PutOutcome, SharedPlace, SharedStore, StoreAway,
+    StoreFuture, StoredValue, Unsealed,
+};
 pub use stream::{Alpn, TlsIo};
 pub use terminator::{
     CertificateSource, Cover, HELD, NameStatus, Prepared, Terminator, UNSENT_MOST,

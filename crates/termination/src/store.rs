@@ -13,6 +13,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use aws_lc_rs::digest::{SHA256, digest};
 use tls::{Identity, MaterialError};
 
 use crate::certificates::{ByName, Shown};
@@ -123,15 +124,44 @@ impl Store {
 
     fn load_one(&self, path: &Path, host: &str) -> Result<Option<Shown>, MaterialError> {
         let text = files::read(path, FILE_MAX).map_err(|error| problem(path, error))?;
-        let Some((directory, by)) = head(&text) else { return Ok(None) };
+        self.read_text(path, host, &text)
+    }
+
+    /// The certificate in a text; `None`: it is of another directory, or has no dates.
+    fn read_text(
+        &self,
+        path: &Path,
+        host: &str,
+        text: &[u8],
+    ) -> Result<Option<Shown>, MaterialError> {
+        let Some((directory, by)) = head(text) else { return Ok(None) };
         if directory != self.directory {
             return Ok(None);
         }
-        let identity = Identity::of_pem(path, &text)?;
+        let identity = Identity::of_pem(path, text)?;
         if identity.names().iter().all(|name| name != host) {
             return Err(problem(path, "the certificate is for another name"));
         }
         Ok(Shown::of(&identity).map(|shown| Shown { by, ..shown }))
+    }
+
+    /// The certificate in a text of another node, which has the form of a file.
+    pub(crate) fn of_text(&self, host: &str, text: &[u8]) -> Result<Shown, MaterialError> {
+        let path = PathBuf::from(format!("cert/{host}"));
+        let shown = self.read_text(&path, host, text)?;
+        shown.ok_or_else(|| problem(&path, "it is no certificate of this authority"))
+    }
+
+    /// The text of the file of a certificate, for other nodes.
+    pub(crate) fn text(&self, host: &str) -> io::Result<Vec<u8>> {
+        files::read(&self.path(host), FILE_MAX)
+    }
+
+    /// The name of this account for other nodes: the same for the same directory and account.
+    pub(crate) fn account_name(&self) -> String {
+        let name = self.folder.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let digest = digest(&SHA256, format!("{}\n{name}", self.directory).as_bytes());
+        digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The challenge that last proved the name.

@@ -10,19 +10,20 @@ use arc_swap::ArcSwap;
 use h1::host::normal;
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
-use rustls::server::{NoServerSessionStorage, ProducesTickets};
+use rustls::server::NoServerSessionStorage;
 use rustls::version::{TLS12, TLS13};
 use tls::{HostName, MaterialError};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::acme::Authority;
 use crate::certificates::{ByName, CertificateTable, InOrder, OfFiles, load, wildcard_of};
-use crate::challenge::{self, Kind, Slot};
+use crate::challenge::{Kind, Slot};
 use crate::ledger::{Names, Need, WAITING_MAX, Wanted};
 use crate::settings::{Acme, Doors, MinVersion, Settings, Unusable};
+use crate::shared::{CommonSecret, SealedStore, SharedStore, SharedTickets};
 use crate::store::HOST_MAX;
 use crate::stream::TlsIo;
 use crate::wall;
@@ -55,7 +56,9 @@ pub struct Terminator {
     pub(crate) live: ArcSwap<Live>,
     pub(crate) names: Arc<Names>,
     pub(crate) slot: Slot,
-    ticketer: Arc<dyn ProducesTickets>,
+    pub(crate) tickets: Arc<SharedTickets>,
+    /// What the nodes of a cluster share; empty without a cluster or without its secret.
+    shared: OnceLock<Arc<SealedStore>>,
     tell: OnceLock<Tell>,
     /// Wakes visitors that wait for the outcome of an order.
     settled: Notify,
@@ -246,9 +249,9 @@ impl Terminator {
     pub fn new(settings: &Settings) -> Result<Arc<Self>, Unusable> {
         let failed =
             |error: rustls::Error| Unusable(vec![MaterialError::Setting(error.to_string())]);
-        let ticketer = Ticketer::new().map_err(failed)?;
+        let tickets = Arc::new(SharedTickets::new(Ticketer::new().map_err(failed)?));
         let certificates = Arc::new(CertificateTable::default());
-        let parts = prepare(settings, &certificates, &ticketer, None, &[])?;
+        let parts = prepare(settings, &certificates, &tickets, None, &[])?;
         certificates.files.store(Arc::new(parts.files));
         certificates.in_order.store(Arc::new(parts.in_order));
         certificates.issued.store(Arc::new(parts.issued.unwrap_or_default()));
@@ -257,10 +260,33 @@ impl Terminator {
             live: ArcSwap::from_pointee(parts.live),
             names: Arc::default(),
             slot: Slot::default(),
-            ticketer,
+            tickets,
+            shared: OnceLock::new(),
             tell: OnceLock::new(),
             settled: Notify::new(),
         }))
+    }
+
+    /// Shares certificates, responses to challenges and session tickets with the other nodes of a
+    /// cluster from now on. Only the first call of this method takes effect; the caller makes it
+    /// before [`Terminator::run`].
+    pub fn share(&self, secret: CommonSecret, store: Arc<dyn SharedStore>) {
+        let _ = self.shared.set(Arc::new(SealedStore::new(secret, store)));
+    }
+
+    /// Whether this node has a need of its own for the certificate of a name whose client has its
+    /// links with another node of the cluster. Where the nodes share certificates, that node orders
+    /// them, except for the names below a wildcard that visitors have ordered.
+    #[must_use]
+    pub fn orders_for_others(&self, host: &str) -> bool {
+        let host = normal(host);
+        self.shared().is_none()
+            || host.starts_with("*.") && self.live.load().orders_on_demand(&host)
+    }
+
+    /// What the nodes of a cluster share.
+    pub(crate) fn shared(&self) -> Option<&Arc<SealedStore>> {
+        self.shared.get()
     }
 
     /// Calls `tell` with the outcome of each order from now on: the host, and the reason of a
@@ -286,7 +312,7 @@ impl Terminator {
         let before = self.live.load_full();
         let published = self.names.with(|ledger| ledger.wanted());
         let parts =
-            prepare(settings, &self.certificates, &self.ticketer, Some(&before), &published)?;
+            prepare(settings, &self.certificates, &self.tickets, Some(&before), &published)?;
         Ok(Prepared { terminator: Arc::clone(self), parts })
     }
 
@@ -323,22 +349,6 @@ impl Terminator {
         self.names.want(normal(host).into(), &client.into())
     }
 
-    /// The body of the response to `GET /.well-known/acme-challenge/TOKEN` for a host, while the
-    /// authority checks the host by http-01. Otherwise `None`, and the request belongs to the
-    /// service.
-    #[must_use]
-    pub fn challenge_token(&self, host: &str, token: &str) -> Option<String> {
-        self.slot.http(&normal(host), token)
-    }
-
-    /// Whether a connection is an expected check by tls-alpn-01: the ClientHello offers only
-    /// `acme-tls/1` (RFC 8737 section 3).
-    #[must_use]
-    pub fn is_challenge(&self, server_name: &str, alpn: &[Box<[u8]>]) -> bool {
-        matches!(alpn, [only] if &**only == challenge::ALPN)
-            && self.slot.tls(&normal(server_name)).is_some()
-    }
-
     /// Whether the server has a certificate for a name, valid or not.
     #[must_use]
     pub fn has_certificate(&self, server_name: &str) -> bool {
@@ -355,8 +365,15 @@ impl Terminator {
         IO: AsyncRead + AsyncWrite + Unpin,
     {
         let (host, live) = (normal(server_name), self.live.load_full());
+        let unused = self.look_up(&live, &host).await;
         self.order_on_demand(&live, &host).await;
-        self.shake_hands(io, &live, Some(&host)).await
+        let shaken = self.shake_hands(io, &live, Some(&host)).await;
+        match unused {
+            Some(why) if shaken.is_err() && self.certificates.find(&host).is_none() => {
+                Err(invalid(format!("{host} has no certificate: {why}")))
+            }
+            Some(_) | None => shaken,
+        }
     }
 
     /// As [`Self::accept`], for a ClientHello without a server name, which load balancers and
@@ -437,23 +454,6 @@ impl Terminator {
         // Without a certificate the handshake fails, and the reason is logged. A visitor of an
         // expired certificate receives it.
         let _ = timeout(ORDERED_IN, outcome).await;
-    }
-
-    /// Completes the handshake of a check by tls-alpn-01, then closes.
-    ///
-    /// # Errors
-    /// The check is no longer expected, or the handshake failed.
-    pub async fn answer_challenge<IO>(&self, io: IO, server_name: &str) -> io::Result<()>
-    where
-        IO: AsyncRead + AsyncWrite + Unpin,
-    {
-        let host = normal(server_name);
-        let config = self.slot.tls(&host);
-        let config = config.ok_or_else(|| invalid(format!("no check of {host} is awaited")))?;
-        match TlsAcceptor::from(config).accept(io).await {
-            Ok(mut stream) => stream.shutdown().await,
-            Err(error) => Err(self.explained(&error, &host, MinVersion::Tls12)),
-        }
     }
 
     /// The names that services publish and the names of the configured certificates, in
@@ -566,7 +566,7 @@ impl Terminator {
     }
 
     /// A failed handshake, explained.
-    fn explained(&self, error: &io::Error, host: &str, oldest: MinVersion) -> io::Error {
+    pub(crate) fn explained(&self, error: &io::Error, host: &str, oldest: MinVersion) -> io::Error {
         let tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
         match tls {
             None if error.kind() == io::ErrorKind::UnexpectedEof => io::Error::new(
@@ -635,7 +635,7 @@ fn refusal(live: &Live, host: &str) -> Option<String> {
 fn prepare(
     settings: &Settings,
     certificates: &Arc<CertificateTable>,
-    ticketer: &Arc<dyn ProducesTickets>,
+    ticketer: &Arc<SharedTickets>,
     before: Option<&Live>,
     published: &[Box<str>],
 ) -> Result<Parts, Unusable> {
@@ -711,7 +711,7 @@ fn kept(
 fn config(
     oldest: MinVersion,
     certificates: &Arc<CertificateTable>,
-    ticketer: &Arc<dyn ProducesTickets>,
+    ticketer: &Arc<SharedTickets>,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
     let versions: &[_] = match oldest {
         MinVersion::Tls12 => &[&TLS13, &TLS12],
@@ -724,9 +724,9 @@ fn config(
         .with_cert_resolver(certificates);
     config.alpn_protocols = ALPN.iter().map(|name| name.to_vec()).collect();
     // Browsers resume. Tickets need no memory here, are valid on every worker and survive a reload;
-    // their keys change every six hours. A ticket is bound to its server name. 0-RTT stays off: its
-    // requests could be replayed.
-    config.ticketer = Arc::clone(ticketer);
+    // their keys change every six hours. The nodes of a cluster have the same keys. A ticket is
+    // bound to its server name. 0-RTT stays off: its requests could be replayed.
+    config.ticketer = Arc::<SharedTickets>::clone(ticketer);
     config.session_storage = Arc::new(NoServerSessionStorage {});
     tls::order_suites(&mut config);
     Ok(Arc::new(config))

@@ -40,6 +40,8 @@ pub(crate) struct Turns {
     /// When the first orders of each account are accounted for, as `Orders::paid`.
     accounts: HashMap<usize, Instant>,
     orders: u64,
+    /// The client and the account of the last order, if it was a first order.
+    counted: Option<(Arc<str>, usize)>,
 }
 
 impl Turns {
@@ -71,10 +73,23 @@ impl Turns {
         let new = || Orders { last: 0, paid: now, at: now };
         let turn = self.clients.entry(Arc::clone(client)).or_insert_with(new);
         (turn.last, turn.at) = (self.orders, now);
+        self.counted = (!is_renewal).then(|| (Arc::clone(client), account));
         if !is_renewal {
             turn.paid = turn.paid.max(now) + PER_ORDER;
             let paid = self.accounts.entry(account).or_insert(now);
             *paid = (*paid).max(now) + PER_ORDER_ALL;
+        }
+    }
+
+    /// The order that was counted last was not made, because another node of the cluster has the
+    /// right to order, or has ordered the certificate. The client has had its turn all the same.
+    pub(crate) fn take_back(&mut self) {
+        let Some((client, account)) = self.counted.take() else { return };
+        if let Some(turn) = self.clients.get_mut(&client) {
+            turn.paid = turn.paid.checked_sub(PER_ORDER).unwrap_or(turn.paid);
+        }
+        if let Some(paid) = self.accounts.get_mut(&account) {
+            *paid = paid.checked_sub(PER_ORDER_ALL).unwrap_or(*paid);
         }
     }
 

@@ -369,7 +369,6 @@ fn what_cannot_be_ordered_is_told_and_the_queue_has_an_end() {
     assert_eq!(terminator.covers("late.example.com", "home"), Cover::Acme);
     assert_eq!(terminator.status(), []);
     assert_eq!(terminator.challenge_token("a.example.com", "token"), None);
-    assert!(!terminator.is_challenge("a.example.com", &[(*b"acme-tls/1").into()]));
 
     let own = site.dir.path().join("acme");
     fs::remove_dir_all(&own).unwrap();

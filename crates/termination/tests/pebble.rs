@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::future::Future;
 use std::io;
@@ -11,13 +12,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, HandshakeKind, RootCertStore};
 use tempfile::TempDir;
 use termination::{
-    Acme, CertificateSource, Cover, Dns, Doors, NameStatus, Settings, Terminator, Wait,
+    Acme, CertificateSource, CommonSecret, Cover, Dns, Doors, ExpectedValue, NameStatus, OrderTurn,
+    PutOutcome, Settings, SharedPlace, SharedStore, StoreAway, StoreFuture, StoredValue,
+    Terminator, Wait,
 };
 use testkit::certs::{Authority, Leaf};
 use testkit::stage::{CheckedPorts, NOWHERE, Pebble, REFUSED, write_program};
@@ -118,6 +122,10 @@ async fn http_door(listener: &TcpListener, terminator: &Terminator) {
         let token = path.strip_prefix("/.well-known/acme-challenge/").unwrap_or_default();
         assert_eq!(terminator.challenge_token("other.example.com", token), None);
         let answer = match terminator.challenge_token(host, token) {
+            Some(body) => Some(body),
+            None => terminator.challenge_token_elsewhere(host, token).await,
+        };
+        let answer = match answer {
             Some(body) => {
                 format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
             }
@@ -149,11 +157,11 @@ async fn tls_door(listener: &TcpListener, terminator: &Terminator) {
         let hello = hello.client_hello();
         let name = hello.server_name().unwrap_or_default();
         let alpn: Vec<Box<[u8]>> = hello.alpn().into_iter().flatten().map(Into::into).collect();
-        if terminator.is_challenge(name, &alpn) {
+        if let Some(check) = terminator.awaited_check(name, &alpn).await {
             let (reader, writer) = stream.into_split();
             let io = tokio::io::join(io::Cursor::new(begin).chain(reader), writer);
             // Pebble closes without an alert.
-            drop(terminator.answer_challenge(io, name).await);
+            drop(terminator.answer_challenge(io, check).await);
         }
     }
 }
@@ -183,6 +191,11 @@ async fn failed(terminator: &Terminator, host: &str) -> NameStatus {
 
 /// The leaf that a visitor sees who trusts `root` and checks the name.
 async fn visit(terminator: &Terminator, root: &str, host: &str) -> io::Result<Vec<u8>> {
+    Ok(visit_with(&client_config(root), terminator, host).await?.0)
+}
+
+/// A visitor that trusts `root`, and keeps its sessions.
+fn client_config(root: &str) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(root.as_bytes()).unwrap()).unwrap();
     let config = ClientConfig::builder_with_provider(tls::provider())
@@ -190,14 +203,129 @@ async fn visit(terminator: &Terminator, root: &str, host: &str) -> io::Result<Ve
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
+    Arc::new(config)
+}
+
+/// The leaf that a visitor sees, and whether it has resumed a session.
+async fn visit_with(
+    config: &Arc<ClientConfig>,
+    terminator: &Terminator,
+    host: &str,
+) -> io::Result<(Vec<u8>, HandshakeKind)> {
     let (near, far) = tokio::io::duplex(64 << 10);
     let name = ServerName::try_from(host.to_owned()).unwrap();
-    let connector = TlsConnector::from(Arc::new(config));
+    let connector = TlsConnector::from(Arc::clone(config));
     let (visitor, server) =
         tokio::join!(connector.connect(name, near), terminator.accept(far, host));
-    server?;
-    let visitor = visitor?;
-    Ok(visitor.get_ref().1.peer_certificates().unwrap()[0].to_vec())
+    let mut server = server?;
+    let mut visitor = visitor?;
+    // The tickets come before the first byte.
+    server.write_all(b"x").await?;
+    server.flush().await?;
+    visitor.read_exact(&mut [0]).await?;
+    let tls = visitor.get_ref().1;
+    Ok((tls.peer_certificates().unwrap()[0].to_vec(), tls.handshake_kind().unwrap()))
+}
+
+#[expect(clippy::disallowed_types, reason = "the store of a test")]
+type Lock<T> = std::sync::Mutex<T>;
+
+/// The store of a cluster in memory.
+#[derive(Debug, Default)]
+struct Store {
+    values: Lock<(u64, BTreeMap<SharedPlace, StoredValue>)>,
+    puts: Lock<Vec<SharedPlace>>,
+}
+
+impl SharedStore for Store {
+    fn get(
+        &self,
+        places: Vec<SharedPlace>,
+    ) -> StoreFuture<'_, Result<Vec<Option<StoredValue>>, StoreAway>> {
+        let values = self.values.lock().unwrap();
+        let found = places.iter().map(|place| values.1.get(place).cloned()).collect();
+        Box::pin(async move { Ok(found) })
+    }
+
+    fn put(
+        &self,
+        place: SharedPlace,
+        value: Bytes,
+        _: ExpectedValue,
+        _: Option<Duration>,
+    ) -> StoreFuture<'_, Result<PutOutcome, StoreAway>> {
+        self.puts.lock().unwrap().push(place.clone());
+        let mut values = self.values.lock().unwrap();
+        values.0 += 1;
+        let revision = values.0;
+        values.1.insert(place, StoredValue { revision, value });
+        Box::pin(async move { Ok(PutOutcome::Written(revision)) })
+    }
+
+    fn remove(&self, place: SharedPlace) -> StoreFuture<'_, ()> {
+        self.values.lock().unwrap().1.remove(&place);
+        Box::pin(async {})
+    }
+
+    fn take_turn(&self) -> StoreFuture<'_, Option<OrderTurn>> {
+        Box::pin(async { Some(Box::new(()) as OrderTurn) })
+    }
+}
+
+/// One node orders, and the authority asks the other node alone.
+async fn order_at_one_node(doors: Doors, by: &str) {
+    let site = Site::new().await;
+    let store: Arc<Store> = Arc::default();
+    let node = |name: &str| {
+        let state = site.dir.path().join(name);
+        fs::create_dir(&state).unwrap();
+        let settings = Settings { state_dir: Some(state), ..site.settings(doors) };
+        let terminator = Terminator::new(&settings).unwrap();
+        let secret = CommonSecret::new(["the secret of the cluster"]).unwrap();
+        terminator.share(secret, Arc::<Store>::clone(&store));
+        terminator
+    };
+    let (a, b) = (node("a"), node("b"));
+    let host = "app.example.com";
+    let _wanted = a.want(host, "home");
+    // The doors are those of the other node.
+    let ordered = async {
+        tokio::select! {
+            () = Arc::clone(&a).run() => panic!("the driver has ended"),
+            state = issued(&a, host) => state,
+        }
+    };
+    let state = site.run(&b, ordered).await;
+    assert_eq!(state.challenge, Some(by));
+    let root = site.pebble.root();
+    let config = client_config(&root);
+    let (leaf, _) = visit_with(&config, &a, host).await.unwrap();
+    // A session of one node is resumed at the other, which looks the certificate up.
+    let (same, kind) = visit_with(&config, &b, host).await.unwrap();
+    assert_eq!((same, kind), (leaf.clone(), HandshakeKind::Resumed));
+    let other = node("c");
+    assert_eq!(visit(&other, &root, host).await.unwrap(), leaf);
+    let error = visit(&other, &root, "b.example.com").await.unwrap_err().to_string();
+    assert_eq!(error, "b.example.com has no certificate: none was issued yet");
+    // Nothing of the challenge is left, and nothing in the store can be read.
+    let values = store.values.lock().unwrap().1.clone();
+    let is_challenge = |place: &SharedPlace| matches!(place, SharedPlace::Challenge(_));
+    assert!(!values.keys().any(is_challenge));
+    assert!(store.puts.lock().unwrap().iter().any(is_challenge));
+    assert_eq!(values.len(), 3, "account, certificate, tickets");
+    for StoredValue { value, .. } in values.values() {
+        assert!(!String::from_utf8_lossy(value).contains("KEY"));
+    }
+}
+
+#[tokio::test]
+async fn the_nodes_of_a_cluster_answer_tls_alpn_01_for_each_other() {
+    order_at_one_node(TLS, "tls-alpn-01").await;
+}
+
+#[tokio::test]
+async fn the_nodes_of_a_cluster_answer_http_01_for_each_other() {
+    order_at_one_node(HTTP, "http-01").await;
 }
 
 /// Orders by one kind of check, then starts again without the authority.

@@ -20,6 +20,10 @@ impl Example {
     }
 }
 
+/// A node of a cluster.
+const NODE: &str = "cluster: { name: c, secret: SECRET, peers: { listen: \"tcp://127.0.0.1:1\" }, \
+                    directory: { etcd: \"http://127.0.0.1:1\" } }";
+
 /// A valid file for each key that may hold a secret; the value of the key is `secret`, which must
 /// be a token. All tests of code that reads, shows or writes a configuration use these files; a
 /// test compares them with the keys of the decoder.
@@ -55,6 +59,7 @@ pub fn examples(secret: &str) -> Vec<Example> {
             "headers",
             "auth: { http: { url: \"https://a.example/\", headers: { X-Api-Key: SECRET } } }",
         ),
+        server("server:cluster", "secret", NODE),
         server(
             "both:otlp",
             "headers",

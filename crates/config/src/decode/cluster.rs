@@ -7,6 +7,7 @@ use super::listen::address;
 use crate::endpoint::server_url;
 use crate::key_table::KeyTable as _;
 use crate::model::cluster::ADDRESSES_MAX;
+use crate::model::credentials::{Kept, Token, tokens_of};
 use crate::model::{
     Cluster, ClusterDirectory, ClusterPeers, EtcdUser, NodeTls, Path, PathTls, ServerConfig,
     credentials,
@@ -24,6 +25,9 @@ const PORTS_MAX: u32 = 2 * 65_535;
 /// The largest password of etcd, in bytes. etcd keeps a hash of it (bcrypt), which counts 72 bytes.
 const PASSWORD_MAX: usize = 1 << 10;
 
+/// The shortest secret, in characters.
+const SECRET_MIN: usize = 32;
+
 /// The hints for required keys.
 const NAME: &str = "the same name at all nodes";
 const PEERS: &str = "for example quic://10.0.0.1:7100";
@@ -35,6 +39,7 @@ pub(super) fn cluster(s: &Section<'_>) -> Option<Cluster> {
     let name = s.required("name", NAME, values::name);
     let node = s.value("node", values::name);
     let zone = s.value("zone", values::name);
+    let secrets = secrets(&s);
     let peers = match s.section::<Cluster>("peers") {
         Some(peers) => self::peers(&peers),
         None => missing(&s, "peers", "peers: { listen, ca, cert, key }"),
@@ -50,11 +55,24 @@ pub(super) fn cluster(s: &Section<'_>) -> Option<Cluster> {
         name: name?,
         node,
         zone,
+        secrets,
         peers: peers?,
         directory: directory?,
         ports_max: ports_max?,
         clients,
     })
+}
+
+/// Decodes `secret` or `secret_file`. Without a secret the nodes share less, so it is optional.
+fn secrets(s: &Section<'_>) -> Vec<Token> {
+    let secrets = tokens_of(s, ["secret", "secret_file"], 2, Kept::Plain, None);
+    let key = if s.has("secret") { "secret" } else { "secret_file" };
+    // The keys that are derived from the secret have 32 bytes.
+    if secrets.iter().any(|secret| secret.secret.reveal().len() < SECRET_MIN) {
+        let bad = BadValue::new(format!("the secret has less than {SECRET_MIN} characters"));
+        s.bad(key, bad.hint(credentials::MAKE_TOKEN));
+    }
+    secrets
 }
 
 /// Reports a map that is missing. A value that is no map was reported already.

@@ -67,6 +67,11 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     doors::rights(&s, has_doors, known.into_iter().any(has_names));
     let common = Common::of(&s, crate::Role::Server)?;
     let (http, tls_routes) = doors?;
+    let orders_alone = cluster.as_ref().is_some_and(|cluster| cluster.secrets.is_empty());
+    if orders_alone && !tls_routes.acme.is_empty() {
+        let bad = BadValue::new("each node of the cluster orders its own certificates");
+        s.warn("cluster", bad.hint("give all nodes the same `secret`, and one of them orders"));
+    }
     Some(ServerConfig {
         listen,
         tls,

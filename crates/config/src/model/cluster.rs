@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::key_table::KeyTable;
-use crate::model::credentials::KeyPair;
+use crate::model::credentials::{KeyPair, Token};
 use crate::model::path::{Path, PathTls};
 use crate::{Endpoint, Secret};
 
@@ -13,6 +13,8 @@ pub(crate) const ADDRESSES_MAX: usize = 16;
 /// The settings of a node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(rows)]
+#[row(secret_file: "path, one or two", absent = "instead of `secret`", holds = TokenFile,
+    text = "The file with the secret of the cluster; two files while the secret is replaced.")]
 pub struct Cluster {
     /// The name of the cluster, the same at all its nodes.
     #[key("name", required)]
@@ -27,6 +29,14 @@ pub struct Cluster {
     /// The links of a client go to nodes of different zones, if there are several.
     #[key("name", none)]
     pub zone: Option<String>,
+    /// The secret of the cluster, the same at all its nodes; two while it is replaced.
+    ///
+    /// With it the nodes share certificates, session tickets of TLS and cookies of `sticky`: what
+    /// they keep in etcd is sealed with the first secret, and read with both. If empty, each node
+    /// has its own.
+    #[key("text, one or two", name = "secret", absent = "each node orders its own certificates",
+        holds = Token)]
+    pub secrets: Vec<Token>,
     /// The links between the nodes.
     #[key(map, required)]
     pub peers: ClusterPeers,
@@ -120,12 +130,15 @@ impl ClusterDirectory {
 impl Cluster {
     /// A summary, line by line.
     pub(crate) fn summary(&self) -> impl Iterator<Item = String> {
-        let Self { name, node, zone, peers, directory, .. } = self;
+        let Self { name, node, zone, secrets, peers, directory, .. } = self;
         let node = node.as_ref().map_or_else(|| "the host's name".to_owned(), |node| node.clone());
         let zone = zone.iter().map(|zone| format!(" in zone {zone}")).collect::<String>();
         let etcd: Vec<_> = directory.urls().collect();
         let node = format!("node {node}{zone} of cluster {name}; etcd at {}", etcd.join(", "));
         let listen = peers.listen.iter().map(|at| format!("listen {at} for other nodes"));
-        std::iter::once(node).chain(listen)
+        let alone = "no cluster.secret: certificates by ACME, session tickets and cookies of \
+                     `sticky` are not shared with other nodes";
+        let alone = secrets.is_empty().then(|| alone.to_owned());
+        std::iter::once(node).chain(listen).chain(alone)
     }
 }

@@ -105,6 +105,8 @@ pub fn of_server(config: &ServerConfig) -> Vec<Held> {
     if let Some(auth) = &config.auth {
         fields("/auth/http/headers", &auth.path.headers, &mut all);
     }
+    let secrets = config.cluster.iter().flat_map(|cluster| &cluster.secrets);
+    tokens("/cluster/secret", secrets, &mut all);
     if let Some(user) = config.cluster.as_ref().and_then(|node| node.directory.log_in.as_ref()) {
         all.push(Held::token("/cluster/directory/password", user.password.reveal()));
     }

@@ -11,12 +11,14 @@
 //! | file | content |
 //! |---|---|
 //! | `server_node.rs` | start and end of the node, its events, its status |
+//! | `certificates.rs` | the store of certificates, challenges and tickets that the nodes share |
 //! | `engine.rs` | connections to etcd, by the dialers of this program |
 //! | `shared.rs` | the directory of the cluster: claims and look-ups |
 //! | `table.rs` | the claims of this server, whose numbers may change, and early events |
 //!
 //! The node runs on the slow runtime. Nothing here is on the data path.
 
+mod certificates;
 mod engine;
 #[cfg(test)]
 mod over_etcd;

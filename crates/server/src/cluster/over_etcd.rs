@@ -2,19 +2,20 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use client::Client;
 use config::{ClientFlags, ServerFlags, Sources, Text};
 use ops::status::{ServiceState, SessionState};
 use ops::{Daemon as _, Serving as _};
 use testkit::certs::{Authority, Flaw};
-use testkit::stage::free_port;
+use testkit::stage::{CheckedPorts, Pebble, free_port, program};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-use crate::Server;
+use crate::{Features, Server};
 use member::{Members, SOON, run};
 
 #[path = "../../../etcd/tests/member.rs"]
@@ -336,5 +337,99 @@ fn visitors_follow_a_client_to_another_node() {
         for server in [a, b, c] {
             server.close().await;
         }
+    });
+}
+
+/// The answer to a visitor over HTTPS that checks the certificate of a name.
+async fn ask_over_tls(at: SocketAddr, host: &str, root: &Path) -> Result<String, String> {
+    let mut curl = Command::new(program("curl"));
+    curl.args(["--silent", "--show-error", "--http1.1", "--max-time", "20", "--cacert"]).arg(root);
+    curl.args(["--resolve", &format!("{host}:{}:{}", at.port(), at.ip())]);
+    curl.arg(format!("https://{host}:{}/", at.port()));
+    let output = tokio::task::spawn_blocking(move || curl.output()).await.unwrap().unwrap();
+    let [answer, error] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    if output.status.success() { Ok(answer) } else { Err(error) }
+}
+
+#[test]
+fn one_node_orders_and_every_node_answers_the_check_and_presents_the_certificate() {
+    const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
+    const SECRET: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3uq7xJ2vKp0mZ";
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::new("of the API of pebble").unwrap();
+        let (ca, leaf) =
+            (authority.save(dir.path()).unwrap(), authority.server(&["127.0.0.1"]).unwrap());
+        // The authority asks the first node alone, and the client has its links with the second.
+        let checked = CheckedPorts { http: free_port(), tls: free_port() };
+        let pebble = Pebble::start(dir.path(), (&leaf.certificate, &leaf.key), &ca, checked);
+        let start = async |node: &str, tls: u16| {
+            let (at, own, port) = (address(node), certificates.of(node), free_port());
+            let text = format!(
+                "listen: tcp://{at}:0\nworkers: 2\npublic_bind: {at}\n\
+                 http: {{ listen: '{at}:0' }}\n\
+                 tls_routes: {{ listen: '{at}:{tls}', acme: {{ accept_terms: true, \
+                 directory: '{}', ca: '{}' }} }}\n\
+                 clients: [{{ name: home, token: {TOKEN}, allow: {{ http: '*' }} }}]\n\
+                 cluster: {{ name: test, node: {node}, zone: z, secret: {SECRET}, \
+                 directory: {directory}, peers: {{ listen: 'quic://{at}:{port}', {own} }} }}\n",
+                pebble.directory,
+                ca.display()
+            );
+            let text = Text { name: "server.yaml", text: &text };
+            let config = config::load_server(Some(text), &ServerFlags::default(), &sources());
+            let config = config.unwrap().config;
+            let state = dir.path().join(node);
+            std::fs::create_dir_all(&state).unwrap();
+            let link = node::memory::link_config(&config.common);
+            let of_links = (link, Features::OURS);
+            Server::start_with(config, None, of_links, None, Some(&state)).await.unwrap()
+        };
+        let ports = [checked.tls, free_port()];
+        let (a, b) = (start("a", ports[0]).await, start("b", ports[1]).await);
+        sees(&a, 2).await;
+        sees(&b, 2).await;
+        let (target, _origin) = origin(ANSWER).await;
+        let services = format!(
+            "{{ name: web, target: 'tcp://127.0.0.1:{target}', public: 'https://app.example' }}"
+        );
+        let client = publish_all(&b, &services).await;
+        let root = dir.path().join("root.crt");
+        std::fs::write(&root, pebble.root()).unwrap();
+        let doors = [("a", ports[0]), ("b", ports[1])];
+        let doors = doors.map(|(node, port)| SocketAddr::new(address(node).into(), port));
+        for at in doors.iter().rev() {
+            let answers = async || match ask_over_tls(*at, "app.example", &root).await {
+                Ok(answer) => answer == "hello",
+                Err(_) => false,
+            };
+            eventually(&format!("the certificate at {at}: {}", pebble.log()), answers).await;
+        }
+        let [at_a, at_b] = [a.status().await, b.status().await].map(|status| {
+            let own = status.certificates.into_iter().find(|it| it.host == "app.example");
+            own.and_then(|own| own.challenge)
+        });
+        assert_eq!((at_a, at_b.as_deref()), (None, Some("tls-alpn-01")));
+        let orders = pebble.orders();
+
+        // The client moves to the first node, whose certificate of the name is that of the cluster.
+        client.close().await;
+        let client = publish_all(&a, &services).await;
+        eventually("the first node publishes", async || publishes(&a).await).await;
+        b.close().await;
+        let answers = async || ask_over_tls(doors[0], "app.example", &root).await.is_ok();
+        eventually("the certificate at the node that ordered nothing", answers).await;
+        let has_it = async || {
+            let names = a.status().await.certificates;
+            names.iter().any(|name| name.host == "app.example" && name.expires_at.is_some())
+        };
+        eventually("the status has the certificate", has_it).await;
+        assert_eq!(pebble.orders(), orders, "{}", pebble.log());
+        client.close().await;
+        a.close().await;
     });
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use cluster::names::{self, NodeEpoch, NodeId};
+use cluster::names::{self, ClientName, Instance, NodeEpoch, NodeId};
 use cluster::node::{GATHER, Located, NodeSettings, Subject};
 use cluster::record::{Described, PeerAddress, VERSIONS};
 use cluster_node::{Cluster, Engine, PeerMail, ServerEvent, ServerEvents, join};
@@ -17,6 +17,7 @@ use ops::status;
 use proto::greeting::Name;
 use tokio::task::JoinSet;
 
+use super::certificates::ClusterStore;
 use super::engine;
 use super::shared::{SharedDirectory, resource};
 use super::table::{ClaimNews, HeldClaim, LostClaim};
@@ -39,6 +40,8 @@ const SHOWN: usize = 200;
 pub(crate) struct ServerNode {
     name: String,
     id: NodeId,
+    /// The number of this process.
+    process: u64,
     cluster: Cluster,
     presence: Arc<Presence>,
     directory: Arc<SharedDirectory>,
@@ -127,12 +130,13 @@ impl ServerNode {
         state: Option<&Path>,
     ) -> NewNode {
         let (name, id) = (settings.cluster.clone(), settings.node.clone());
+        let process = settings.record.process;
         let (cluster, events, task) = join(settings, engine, mail);
         let presence = Arc::new(Presence::new(cluster.clone()));
         let shared =
             SharedDirectory::new(id.clone(), cluster.clone(), Arc::clone(&presence), state);
         let (directory, seen) = (Arc::new(shared), Mutex::default());
-        let node = Arc::new(Self { name, id, cluster, presence, directory, seen });
+        let node = Arc::new(Self { name, id, process, cluster, presence, directory, seen });
         NewNode { node, task: Box::pin(task), events }
     }
 
@@ -144,6 +148,13 @@ impl ServerNode {
     /// The handle of the node.
     pub(crate) const fn cluster(&self) -> &Cluster {
         &self.cluster
+    }
+
+    /// The store in which the nodes share certificates. `None`: no client can have the name of this
+    /// node, so the node cannot hold a duty.
+    pub(crate) fn store(&self) -> Option<ClusterStore> {
+        let holder = ClientName::new(self.id.as_str()).ok()?;
+        Some(ClusterStore::new(self.cluster.clone(), holder, Instance(self.process)))
     }
 
     /// Whether a client of this node holds a resource by the claim of this number.

@@ -7,6 +7,7 @@ use super::failure::Failure;
 use super::http::{Asked, Http};
 use super::{Arc, Authority};
 use crate::ledger::Scope;
+use crate::shared::{ExpectedValue, SealedStore, SharedPlace, StoreAway};
 use crate::{AUDIT, plain};
 
 /// The content of the file.
@@ -20,6 +21,58 @@ struct Kept {
 /// Opens the stored account, or creates a new account. `anew`: the authority does not know the
 /// stored account, so a new account replaces it.
 pub(super) async fn open(
+    authority: &Authority,
+    shared: Option<&SealedStore>,
+    asked: &Arc<Asked>,
+    anew: bool,
+) -> Result<Account, Failure> {
+    if let Some(shared) = shared.filter(|_| !anew) {
+        adopt(authority, shared).await?;
+    }
+    let account = open_kept(authority, asked, anew).await?;
+    if let Some(shared) = shared {
+        give(authority, shared).await;
+    }
+    Ok(account)
+}
+
+/// Writes the account of the cluster into the file of this node: the nodes have one account, whose
+/// limits at the authority hold for all of them.
+async fn adopt(authority: &Authority, shared: &SealedStore) -> Result<(), Failure> {
+    let found = shared.read_one(place(authority)).await;
+    let found = found.map_err(|away| Failure::new(Scope::Authority, away.to_string()))?;
+    let Some(found) = found else { return Ok(()) };
+    match found.opened {
+        Ok(opened) if serde_json::from_slice::<Kept>(&opened.plain).is_ok() => {
+            let kept = authority.store.keep_account(&opened.plain);
+            kept.map_err(|error| Failure::file(&error))
+        }
+        Ok(_) => {
+            tracing::warn!("the account in the cluster cannot be read, and is replaced");
+            Ok(())
+        }
+        Err(error) => {
+            tracing::warn!("the account in the cluster is not used, and is replaced: {error}");
+            Ok(())
+        }
+    }
+}
+
+/// Writes the account of this node into the store of the cluster. It is written with each start of
+/// a node that orders, so a failure is no more than a log line.
+async fn give(authority: &Authority, shared: &SealedStore) {
+    let Ok(Some(text)) = authority.store.account() else { return };
+    if shared.write(place(authority), &text, ExpectedValue::Any).await.is_err() {
+        tracing::warn!("the account at the certificate authority is not shared: {StoreAway}");
+    }
+}
+
+fn place(authority: &Authority) -> SharedPlace {
+    SharedPlace::Account(authority.store.account_name().into())
+}
+
+/// Opens the account of the file, or creates a new account.
+async fn open_kept(
     authority: &Authority,
     asked: &Arc<Asked>,
     anew: bool,

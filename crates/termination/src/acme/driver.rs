@@ -6,6 +6,7 @@ use instant_acme::{Account, CertificateIdentifier};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::account;
+use super::common::{SeenNames, let_others};
 use super::failure::{Cause, Failure};
 use super::hook::{self, Action, Record};
 use super::http::Asked;
@@ -16,6 +17,7 @@ use crate::certificates::Shown;
 use crate::challenge::Kind;
 use crate::ledger::{Next, Scope};
 use crate::settings::{Dns, Wait};
+use crate::shared::SealedStore;
 use crate::terminator::{Live, Terminator};
 use crate::{AUDIT, plain, wall};
 
@@ -40,17 +42,24 @@ struct Session {
     /// The URLs for renewal information, and when they were learned.
     renewals: Vec<(Arc<Authority>, Option<String>, Instant)>,
     asked: Arc<Asked>,
+    /// The names that were compared with the store of the cluster.
+    seen: SeenNames,
 }
 
 impl Session {
     /// The account of an authority, which is opened once.
-    async fn open(&mut self, authority: &Arc<Authority>, anew: bool) -> Result<Account, Failure> {
+    async fn open(
+        &mut self,
+        authority: &Arc<Authority>,
+        shared: Option<&SealedStore>,
+        anew: bool,
+    ) -> Result<Account, Failure> {
         self.accounts.retain(|(of, _)| !anew || !Arc::ptr_eq(of, authority));
         if let Some((_, account)) = self.accounts.iter().find(|(of, _)| Arc::ptr_eq(of, authority))
         {
             return Ok(account.clone());
         }
-        let account = account::open(authority, &self.asked, anew).await?;
+        let account = account::open(authority, shared, &self.asked, anew).await?;
         self.accounts.push((Arc::clone(authority), account.clone()));
         Ok(account)
     }
@@ -70,8 +79,18 @@ impl Session {
 
 impl Terminator {
     /// Orders and renews certificates for the published names until the future is dropped. One
-    /// order is in progress at a time. Exactly one such future may run per terminator.
+    /// order is in progress at a time, also among the nodes of a cluster that share certificates.
+    /// Exactly one such future may run per terminator.
     pub async fn run(self: Arc<Self>) {
+        let tickets = async {
+            if let Some(shared) = self.shared() {
+                shared.follow_tickets(&self.tickets).await;
+            }
+        };
+        tokio::join!(self.drive(), tickets);
+    }
+
+    async fn drive(&self) {
         let mut session = Session::default();
         let mut seen = self.live.load_full();
         loop {
@@ -79,7 +98,11 @@ impl Terminator {
             if !Arc::ptr_eq(&live, &seen) {
                 // The authorities of former settings are no longer queried.
                 (session.accounts, session.renewals) = Default::default();
+                session.seen = SeenNames::default();
                 seen = Arc::clone(&live);
+            }
+            if let Some(shared) = self.shared() {
+                self.see_names(shared, &live, &mut session.seen).await;
             }
             let next = self.names.with(|ledger| {
                 ledger.assign(|host| live.account_of(host).unwrap_or(usize::MAX));
@@ -96,7 +119,7 @@ impl Terminator {
                     None => self.names.changed().await,
                 },
                 Next::Sleep(until) => tokio::select! {
-                    () = sleep_until(until) => {}
+                    () = sleep_until(session.seen.again().map_or(until, |at| at.min(until))) => {}
                     () = self.names.changed() => sleep(GATHER).await,
                 },
             }
@@ -110,9 +133,17 @@ impl Terminator {
         authority: &Arc<Authority>,
         host: &str,
     ) {
+        let shared = self.shared().map(|shared| &**shared);
+        let begun = match shared {
+            Some(shared) => match self.begin(shared, live, authority, host).await {
+                Some(begun) => Some(begun),
+                None => return,
+            },
+            None => None,
+        };
         let kinds = self.kinds_for(live, authority, host);
         let dns = authority.acme.dns.as_ref();
-        let wish = Wish { host, kinds: &kinds, slot: &self.slot, dns };
+        let wish = Wish { host, kinds: &kinds, slot: &self.slot, shared, dns };
         let replaced = self.certificates.issued.load().get(host).cloned();
         let mut record = None;
         let most = ORDER_MAX + dns.map_or(Duration::ZERO, longest);
@@ -128,11 +159,22 @@ impl Terminator {
             clean(dns, &record).await;
         }
         match outcome.and_then(|issued| Ok((accept(authority, host, &issued)?, issued))) {
-            Ok((shown, issued)) => self.settle(authority, host, shown, &issued),
+            Ok((shown, issued)) => {
+                self.settle(authority, host, shown, &issued);
+                if let (Some(shared), Some(begun)) = (shared, &begun)
+                    && !self.give(shared, authority, host, begun.revision).await
+                {
+                    session.seen.forget(host);
+                }
+            }
             Err(failure) => {
                 let asked = session.asked.take().or(failure.pause);
                 self.refuse(host, failure, asked);
             }
+        }
+        if let Some(begun) = begun {
+            drop(begun);
+            let_others().await;
         }
     }
 
@@ -208,7 +250,7 @@ impl Terminator {
     }
 
     /// Records a failed order.
-    fn refuse(&self, host: &str, failure: Failure, asked: Option<Duration>) {
+    pub(super) fn refuse(&self, host: &str, failure: Failure, asked: Option<Duration>) {
         let error = failure.text;
         let pause = self.names.with(|ledger| {
             ledger.failed(host, Instant::now(), failure.scope, asked, error.clone())
@@ -277,7 +319,7 @@ async fn attempt(
         replaced.filter(|_| has_renewals).and_then(renewal::identifier);
     loop {
         session.asked.take();
-        let outcome = match session.open(authority, anew).await {
+        let outcome = match session.open(authority, wish.shared, anew).await {
             Ok(account) => obtain(&account, wish, replaced.as_ref(), record).await,
             Err(failure) => Err(failure),
         };

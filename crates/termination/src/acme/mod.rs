@@ -1,6 +1,7 @@
 //! ACME (RFC 8555): orders for the names that services publish.
 
 mod account;
+mod common;
 mod driver;
 mod failure;
 mod hook;

@@ -14,6 +14,7 @@ use super::visible;
 use crate::challenge::{Answer, Kind, Pending, Slot, tls_answer};
 use crate::ledger::Scope;
 use crate::settings::Dns;
+use crate::shared::{SealedStore, SharedPlace};
 
 /// How long the outcome of a check or of a signature is polled.
 const POLL_MAX: Duration = Duration::from_secs(60);
@@ -37,6 +38,8 @@ pub(super) struct Wish<'a> {
     pub(super) kinds: &'a [Kind],
     /// The slot in which the doors find the response to a challenge.
     pub(super) slot: &'a Slot,
+    /// The store in which other nodes find the response to a challenge.
+    pub(super) shared: Option<&'a SealedStore>,
     /// The program of dns-01.
     pub(super) dns: Option<&'a Dns>,
 }
@@ -93,12 +96,12 @@ const fn retries() -> RetryPolicy {
 /// Answers a challenge, unless the authority remembers an earlier check.
 async fn prove(
     order: &mut Order,
-    &Wish { host, kinds, slot, dns }: &Wish<'_>,
+    &Wish { host, kinds, slot, shared, dns }: &Wish<'_>,
     record: &mut Option<Record>,
 ) -> Result<Option<Kind>, Failure> {
     let asking = |error| Failure::of("asking for the challenges", &error);
     // The response is served until the check has ended.
-    let (kind, answer) = {
+    let (kind, answer, place) = {
         let mut authorizations = order.authorizations();
         let Some(authorization) = authorizations.next().await else {
             return Err(Failure::new(Scope::Name, "the order has no challenges"));
@@ -126,6 +129,18 @@ async fn prove(
             return Err(Failure::new(Scope::Name, text));
         };
         let authorization = challenge.key_authorization();
+        // The authority may ask any node, and it asks as soon as it may.
+        let place = place_of(kind, host, &challenge.token);
+        let place = place.filter(|_| shared.is_some());
+        if let (Some(place), Some(shared)) = (&place, shared) {
+            let digest = authorization.digest();
+            let proof = match kind {
+                Kind::Http => authorization.as_str().as_bytes(),
+                Kind::Tls | Kind::Dns => digest.as_ref(),
+            };
+            let put = shared.answer(place, host, proof).await;
+            put.map_err(|away| Failure::new(Scope::Authority, away.to_string()))?;
+        }
         let answer = match kind {
             Kind::Http => Some(Answer::Http {
                 token: challenge.token.clone(),
@@ -142,10 +157,13 @@ async fn prove(
         };
         let answer = answer.map(|answer| slot.show(Pending { host: host.into(), answer }));
         challenge.set_ready().await.map_err(asking)?;
-        (kind, answer)
+        (kind, answer, place)
     };
     let checked = order.poll_ready(&retries()).await;
     drop(answer);
+    if let (Some(place), Some(shared)) = (place, shared) {
+        shared.withdraw(place).await;
+    }
     match checked {
         Ok(OrderStatus::Ready | OrderStatus::Valid | OrderStatus::Processing) => Ok(Some(kind)),
         Ok(OrderStatus::Pending | OrderStatus::Invalid) => {
@@ -156,6 +174,15 @@ async fn prove(
             Err(why_refused(order, host, kind, Some(&problem)).await)
         }
         Err(error) => Err(Failure::of("waiting for the check of the name", &error)),
+    }
+}
+
+/// Where other nodes find the response to a challenge; `None`: no node is asked.
+fn place_of(kind: Kind, host: &str, token: &str) -> Option<SharedPlace> {
+    match kind {
+        Kind::Http => Some(SharedPlace::Challenge(token.into())),
+        Kind::Tls => Some(SharedPlace::of_tls_check(host)),
+        Kind::Dns => None,
     }
 }
 

@@ -338,6 +338,7 @@ fn server_file(
     let mut config = loaded.config;
     material::anchor_server(&mut config, &input.folder);
     let tokens = config.clients.iter().flat_map(|client| &client.tokens);
+    let tokens = tokens.chain(config.cluster.iter().flat_map(|cluster| &cluster.secrets));
     let tokens: Vec<&Token> = tokens.chain(admin_tokens(&config.common)).collect();
     let keys = material::server_keys(&config);
     let held = secrets::of_server(&config);

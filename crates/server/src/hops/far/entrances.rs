@@ -174,7 +174,8 @@ fn named(
     let text = spec.public.first().ok_or("its record has no name")?;
     let host = text.parse::<Host>().map_err(|()| format!("{text} is no name"))?;
     let url = hosts.url(&host).map_err(|error| error.text)?;
-    let wanted = hosts.certify(&host, place.client.as_str()).map_err(|error| error.text)?;
+    let wanted =
+        hosts.certify_elsewhere(&host, place.client.as_str()).map_err(|error| error.text)?;
     let rules = web::Rules::new(&spec.terms.http).map_err(|error| format!("{text}: {error}"))?;
     let address = match &spec.terms.http.path {
         Some(path) => format!("{url}{path}"),
