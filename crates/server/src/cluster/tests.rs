@@ -7,9 +7,11 @@ use cluster::names::{Instance, NodeId};
 use cluster::node::NodeSettings;
 use cluster::record::{Described, VERSIONS};
 use proto::InstanceId;
+use termination::{ExpectedValue, OrderTurn, PutOutcome, SharedPlace, SharedStore as _, StoreAway};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::certificates::ClusterStore;
 use super::server_node::{NewNode, ServerNode, follow_views};
 use super::table::ClaimNews;
 use crate::directory::model::{agrees, owners};
@@ -278,6 +280,77 @@ async fn a_claim_that_nobody_waits_for_stays_with_nobody() {
         assert!(claim(&there, 1, &owner("other", 1)).await.is_ok(), "{micros} us");
         sleep(SECOND).await;
     }
+}
+
+/// Takes the right to order, within 30 s: a release takes some milliseconds.
+async fn insist_on_turn(store: &ClusterStore) -> OrderTurn {
+    for _ in 0..300 {
+        if let Some(turn) = store.take_turn().await {
+            return turn;
+        }
+        sleep(SECOND / 10).await;
+    }
+    panic!("the right is not freed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_node_at_a_time_may_order_and_a_dead_one_makes_room() {
+    let ([a, b], [engine, _]) = two().await;
+    let stores = [&a, &b].map(|node| node.node.store().unwrap());
+    let turn = stores[0].take_turn().await.unwrap();
+    assert!(stores[1].take_turn().await.is_none());
+    drop(turn);
+    let turn = insist_on_turn(&stores[1]).await;
+    assert!(stores[0].take_turn().await.is_none());
+    drop(turn);
+    // The node is cut off in the middle of an order.
+    let turn = insist_on_turn(&stores[0]).await;
+    engine.hang(true);
+    let theirs = insist_on_turn(&stores[1]).await;
+    engine.hang(false);
+    drop(turn);
+    sleep(20 * SECOND).await;
+    assert!(stores[0].take_turn().await.is_none(), "its former right frees nothing");
+    drop(theirs);
+    drop(insist_on_turn(&stores[0]).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_node_puts_the_other_node_finds() {
+    let ([a, b], [engine, _]) = two().await;
+    let [here, there] = [&a, &b].map(|node| node.node.store().unwrap());
+    let places = || {
+        vec![
+            SharedPlace::Certificate("a.example".into()),
+            SharedPlace::Challenge("tls-alpn-01 a.example".into()),
+            SharedPlace::Account("d1".into()),
+            SharedPlace::Tickets,
+        ]
+    };
+    assert_eq!(there.get(places()).await, Ok(vec![None; 4]));
+    for place in places() {
+        let put = async |store: &ClusterStore, value: &'static [u8], expected| {
+            store.put(place.clone(), value.into(), expected, None).await
+        };
+        let first = put(&here, b"1", ExpectedValue::At(None)).await;
+        let Ok(PutOutcome::Written(first)) = first else { panic!("{first:?}") };
+        assert_eq!(put(&there, b"2", ExpectedValue::At(None)).await, Ok(PutOutcome::Refused));
+        let second = put(&there, b"2", ExpectedValue::At(Some(first))).await;
+        assert!(matches!(second, Ok(PutOutcome::Written(second)) if second > first));
+        assert_eq!(put(&here, b"3", ExpectedValue::At(Some(first))).await, Ok(PutOutcome::Refused));
+    }
+    let found = here.get(places()).await.unwrap();
+    assert!(found.iter().all(|found| found.as_ref().is_some_and(|it| *it.value == *b"2")));
+    there.remove(SharedPlace::Tickets).await;
+    assert_eq!(here.get(vec![SharedPlace::Tickets]).await, Ok(vec![None]));
+    // A response to a challenge goes by itself.
+    let (place, keep) = (SharedPlace::Challenge("t".into()), Some(60 * SECOND));
+    let put = here.put(place.clone(), b"1"[..].into(), ExpectedValue::Any, keep).await;
+    assert!(put.is_ok());
+    sleep(60 * SECOND).await;
+    eventually(async || there.get(vec![place.clone()]).await == Ok(vec![None])).await;
+    engine.hang(true);
+    assert_eq!(here.get(places()).await, Err(StoreAway));
 }
 
 #[test]
