@@ -353,7 +353,17 @@ async fn ask_over_tls(at: SocketAddr, host: &str, root: &Path) -> Result<String,
 }
 
 #[test]
-fn one_node_orders_and_every_node_answers_the_check_and_presents_the_certificate() {
+fn one_node_orders_and_every_node_answers_tls_alpn_01_and_presents_the_certificate() {
+    one_node_orders("tls-alpn-01");
+}
+
+#[test]
+fn one_node_orders_and_every_node_answers_http_01_and_presents_the_certificate() {
+    one_node_orders("http-01");
+}
+
+/// Orders a certificate that is proved by this check.
+fn one_node_orders(by: &str) {
     const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
     const SECRET: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3uq7xJ2vKp0mZ";
     run(async {
@@ -367,11 +377,11 @@ fn one_node_orders_and_every_node_answers_the_check_and_presents_the_certificate
         // The authority asks the first node alone, and the client has its links with the second.
         let checked = CheckedPorts { http: free_port(), tls: free_port() };
         let pebble = Pebble::start(dir.path(), (&leaf.certificate, &leaf.key), &ca, checked);
-        let start = async |node: &str, tls: u16| {
+        let start = async |node: &str, [http, tls]: [u16; 2]| {
             let (at, own, port) = (address(node), certificates.of(node), free_port());
             let text = format!(
                 "listen: tcp://{at}:0\nworkers: 2\npublic_bind: {at}\n\
-                 http: {{ listen: '{at}:0' }}\n\
+                 http: {{ listen: '{at}:{http}' }}\n\
                  tls_routes: {{ listen: '{at}:{tls}', acme: {{ accept_terms: true, \
                  directory: '{}', ca: '{}' }} }}\n\
                  clients: [{{ name: home, token: {TOKEN}, allow: {{ http: '*' }} }}]\n\
@@ -384,12 +394,17 @@ fn one_node_orders_and_every_node_answers_the_check_and_presents_the_certificate
             let config = config::load_server(Some(text), &ServerFlags::default(), &sources());
             let config = config.unwrap().config;
             let state = dir.path().join(node);
-            std::fs::create_dir_all(&state).unwrap();
+            // The check that proved a name before is tried first; the certificate is gone.
+            let folder = pebble.directory.trim_start_matches("https://").replace([':', '/'], "_");
+            let folder = state.join("acme").join(folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            let head = format!("# tunnel: certificate of {} by {by}\n", pebble.directory);
+            std::fs::write(folder.join("app.example.pem"), head).unwrap();
             let link = node::memory::link_config(&config.common);
             let of_links = (link, Features::OURS);
             Server::start_with(config, None, of_links, None, Some(&state)).await.unwrap()
         };
-        let ports = [checked.tls, free_port()];
+        let ports = [[checked.http, checked.tls], [free_port(), free_port()]];
         let (a, b) = (start("a", ports[0]).await, start("b", ports[1]).await);
         sees(&a, 2).await;
         sees(&b, 2).await;
@@ -401,7 +416,7 @@ fn one_node_orders_and_every_node_answers_the_check_and_presents_the_certificate
         let root = dir.path().join("root.crt");
         std::fs::write(&root, pebble.root()).unwrap();
         let doors = [("a", ports[0]), ("b", ports[1])];
-        let doors = doors.map(|(node, port)| SocketAddr::new(address(node).into(), port));
+        let doors = doors.map(|(node, [_, port])| SocketAddr::new(address(node).into(), port));
         for at in doors.iter().rev() {
             let answers = async || match ask_over_tls(*at, "app.example", &root).await {
                 Ok(answer) => answer == "hello",
@@ -413,7 +428,7 @@ fn one_node_orders_and_every_node_answers_the_check_and_presents_the_certificate
             let own = status.certificates.into_iter().find(|it| it.host == "app.example");
             own.and_then(|own| own.challenge)
         });
-        assert_eq!((at_a, at_b.as_deref()), (None, Some("tls-alpn-01")));
+        assert_eq!((at_a, at_b.as_deref()), (None, Some(by)));
         let orders = pebble.orders();
 
         // The client moves to the first node, whose certificate of the name is that of the cluster.

@@ -232,6 +232,13 @@ impl Terminator {
         let Ok(text) = authority.store.text(host) else { return false };
         let place = SharedPlace::Certificate(host.into());
         let put = shared.write(place, &text, ExpectedValue::At(revision)).await;
+        if put == Err(StoreAway) {
+            tracing::warn!(
+                host,
+                "the certificate of {host} is not in the cluster yet, so visitors of other nodes \
+                 do not get it: {StoreAway}; it is stored later"
+            );
+        }
         matches!(put, Ok(PutOutcome::Written(_)))
     }
 }
