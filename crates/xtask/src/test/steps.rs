@@ -475,6 +475,7 @@ fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
         check.args(["check", "--config"]).arg(copy);
         check.env("TUNNEL_TOKEN", token.trim()).env("CREDENTIALS_DIRECTORY", &copies);
         check.envs([("NODE", "fra1"), ("ZONE", "fra"), ("ADDRESS", "10.0.0.1")]);
+        check.env("TUNNEL_CLUSTER_SECRET", token.trim());
         for password in ["APP_PASSWORD", "ANN_PASSWORD"] {
             check.env(password, "a password of visitors");
         }
