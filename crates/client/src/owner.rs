@@ -247,6 +247,7 @@ impl Owner for ClientOwner {
             | Target::Reported(_)
             | Target::Detour(_)
             | Target::Hop(_)
+            | Target::Ask(_)
             | Target::Measure(Measure::Sink | Measure::Source { .. }) => {
                 return refuse_stream(&*inlet, None, ResetCode::Denied);
             }

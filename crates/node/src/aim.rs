@@ -58,6 +58,7 @@ impl Aim {
             | Target::Reported(_)
             | Target::Detour(_)
             | Target::Hop(_)
+            | Target::Ask(_)
             | Target::Measure(_) => self.target.clone(),
         }
     }

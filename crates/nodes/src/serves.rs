@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use cluster::names::NodeId;
 use node::session::Worker;
-use proto::{Hop, Priority, VisitorFields};
+use proto::{Hop, NodeQuestion, Priority, VisitorFields};
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 /// The visitor of a hop, as the node that the visitor reached describes it.
@@ -30,6 +30,14 @@ pub trait ServesHops: fmt::Debug + Send + Sync {
         from: &NodeId,
         hop: Hop,
         stream: HopStream,
+        inlet: Box<dyn Inlet>,
+    ) -> Rc<dyn Outlet>;
+
+    /// Answers a question.
+    fn answer(
+        &self,
+        worker: &Rc<Worker>,
+        question: NodeQuestion,
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet>;
 

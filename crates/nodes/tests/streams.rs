@@ -20,7 +20,7 @@ pub(crate) const BOTH: [&str; 2] = ["tls://127.0.0.1:0", "quic://127.0.0.1:0"];
 
 pub(crate) fn hop() -> Hop {
     let (client, service) = ("home".parse().unwrap(), "web".parse().unwrap());
-    Hop { client, instance: 7, generation: 42, service, claim: 43, mark: None }
+    Hop { client, instance: 7, generation: 42, service, claim: 43, mark: None, visitor: None }
 }
 
 fn visitor() -> SocketAddr {

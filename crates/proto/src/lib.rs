@@ -76,7 +76,7 @@ pub use link::{
 };
 pub use measure::{Measure, TALLY, Tally, UnknownMeasure};
 pub use network::{NETWORKS_MAX, Network, Networks};
-pub use open::{Hop, Open, Priority, Target, VisitorFields};
+pub use open::{Hop, NodeQuestion, Open, Priority, Target, VisitorFields};
 pub use pages::{Pages, frame_of_pages};
 pub use pattern::{NamePattern, NamePatternError};
 pub use redirect::Redirect;

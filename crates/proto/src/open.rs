@@ -59,6 +59,24 @@ pub enum Target {
     /// A service of a client that has a link with the far end. Both ends are nodes of one cluster;
     /// a far end without [`Features::NODES`](crate::greeting::Features::NODES) cannot read it.
     Hop(Hop),
+    /// A question to the far end. Both ends are nodes of one cluster, as for a [`Target::Hop`].
+    Ask(NodeQuestion),
+}
+
+/// A question of a node to another node of its cluster. The far end sends the answer in the stream.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum NodeQuestion {
+    /// The complete services at the resource that a client holds by the claim of this number: a
+    /// [`Register`](crate::control::Register), or nothing if the far end has no such claim.
+    Terms {
+        /// The client.
+        client: Name,
+        /// The number of the claim.
+        claim: u64,
+    },
+    /// No question: an enrolled client has changed, and the far end reads it again. The answer has
+    /// no bytes.
+    Changed(Name),
 }
 
 /// The last part of the way of a visitor's stream in a cluster: from the node that the visitor
@@ -78,6 +96,8 @@ pub struct Hop {
     pub claim: u64,
     /// As in [`Target::Marked`]: the client reports the mark of its target. `None`: it does not.
     pub mark: Option<u64>,
+    /// Of a private service: the client that visits it, which has logged in at the opener.
+    pub visitor: Option<Name>,
 }
 
 /// What a load balancer reports about a visitor in addition to the addresses: the fields (TLVs) of

@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 use proto::{
-    Attach, CarrierNumber, Event, Head, Hop, Link, LinkConfig, Measure, Open, Priority, ResetCode,
-    Side, StreamKey, Target, Unlimited, ViolationCode, VisitorFields,
+    Attach, CarrierNumber, Event, Head, Hop, Link, LinkConfig, Measure, NodeQuestion, Open,
+    Priority, ResetCode, Side, StreamKey, Target, Unlimited, ViolationCode, VisitorFields,
 };
 use testkit::pair::epoch;
 
@@ -216,11 +216,48 @@ fn the_example_of_a_hop_is_what_the_code_sends_and_reads() {
     node.open(&unnamed()).unwrap();
     sent(&mut node, FIRST);
     let (client, service) = ("home".parse().unwrap(), "web".parse().unwrap());
-    let hop = Hop { client, instance: 7, generation: 42, service, claim: 43, mark: None };
+    let (mark, guest) = (None, None);
+    let hop = Hop { client, instance: 7, generation: 42, service, claim: 43, mark, visitor: guest };
     let visitor = Some("192.0.2.7:50000".parse().unwrap());
     let open = Open { target: Target::Hop(hop), visitor, priority: Priority::Normal, fields: None };
     node.open(&open).unwrap();
     let bytes = assert_sent("open-hop", &mut node);
+    let mut other = link(Side::Server);
+    let mut buf = BytesMut::from(&bytes[..]);
+    let event = other.handle_input(epoch(), FIRST, &mut buf).unwrap();
+    assert!(matches!(event, Some(Event::Opened { open: read, .. }) if read == open));
+}
+
+#[test]
+fn the_example_of_a_visit_over_a_hop_is_what_the_code_sends_and_reads() {
+    let (mut node, _) = opener();
+    sent(&mut node, FIRST);
+    node.open(&unnamed()).unwrap();
+    sent(&mut node, FIRST);
+    let (client, service) = ("home".parse().unwrap(), "ssh".parse().unwrap());
+    let (mark, visitor) = (None, Some("laptop".parse().unwrap()));
+    let hop = Hop { client, instance: 7, generation: 42, service, claim: 0, mark, visitor };
+    let (target, visitor) = (Target::Hop(hop), Some("192.0.2.7:50000".parse().unwrap()));
+    let open = Open { target, visitor, priority: Priority::Normal, fields: None };
+    node.open(&open).unwrap();
+    let bytes = assert_sent("open-hop-visit", &mut node);
+    let mut other = link(Side::Server);
+    let mut buf = BytesMut::from(&bytes[..]);
+    let event = other.handle_input(epoch(), FIRST, &mut buf).unwrap();
+    assert!(matches!(event, Some(Event::Opened { open: read, .. }) if read == open));
+}
+
+#[test]
+fn the_example_of_a_question_is_what_the_code_sends_and_reads() {
+    let (mut node, _) = opener();
+    sent(&mut node, FIRST);
+    node.open(&unnamed()).unwrap();
+    sent(&mut node, FIRST);
+    let question = NodeQuestion::Terms { client: "home".parse().unwrap(), claim: 43 };
+    let target = Target::Ask(question);
+    let open = Open { target, visitor: None, priority: Priority::Normal, fields: None };
+    node.open(&open).unwrap();
+    let bytes = assert_sent("open-ask", &mut node);
     let mut other = link(Side::Server);
     let mut buf = BytesMut::from(&bytes[..]);
     let event = other.handle_input(epoch(), FIRST, &mut buf).unwrap();

@@ -5,7 +5,13 @@
 //!
 //! Passwords and secret header fields never reach the engine, and a record is bounded. Services
 //! with secrets, or with longer lists than fit, are described without these terms, and the
-//! description says so: then the home of the client alone can admit a visitor.
+//! description says so: a node that needs the terms asks the home of the client for them. Such a
+//! description has a mark, which differs where the terms differ, so that a change of a password is
+//! a new claim as any other change of the terms. The mark is a hash under a key that only this
+//! process has, so nobody can try passwords by it.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
@@ -18,8 +24,15 @@ use proto::control::{ControlDecoder, ControlMessage, Register, ServiceSpec, Serv
 /// requests of more than 1.5 MiB. Two lists of 256 IPv4 networks fit.
 pub(crate) const ABOUT_MAX: usize = 8 << 10;
 
-/// The mark of a description that is not whole.
+/// The first character of a description that is not whole. The mark of the terms and [`MARKED`]
+/// follow.
 const CUT: char = '~';
+
+/// The character behind the mark.
+const MARKED: char = '.';
+
+/// The key of the marks of this process.
+static MARKS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// The services at a resource. Several services share a name by different paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,19 +68,33 @@ pub(crate) fn encode(services: &[ServiceSpec]) -> String {
         services.iter().map(cut).collect::<Vec<_>>()
     };
     let whole = (!services.iter().any(has_secret)).then(|| text(None, services.to_vec())).flatten();
-    whole
-        .or_else(|| text(Some(CUT), without(without_http)))
-        .or_else(|| text(Some(CUT), without(without_lists)))
-        .unwrap_or_else(|| CUT.into())
+    whole.unwrap_or_else(|| {
+        let mark = mark(services);
+        text(Some(mark.clone()), without(without_http))
+            .or_else(|| text(Some(mark.clone()), without(without_lists)))
+            .unwrap_or(mark)
+    })
+}
+
+/// The beginning of a description without all terms of these services.
+fn mark(services: &[ServiceSpec]) -> String {
+    let bytes: Vec<_> = services.iter().map(|spec| message(vec![spec.clone()])).collect();
+    format!("{CUT}{:016x}{MARKED}", MARKS.hash_one(bytes))
+}
+
+/// The bytes of the complete services at a resource, for another node; `None`: they are too long
+/// for a message.
+pub(crate) fn message(services: Vec<ServiceSpec>) -> Option<Bytes> {
+    let (leaving, standby) = (false, false);
+    let register = Register { generation: 0, services, leaving, standby };
+    ControlMessage::Register(register).encode().ok()
 }
 
 /// The description, if it is not too long.
-fn text(mark: Option<char>, services: Vec<ServiceSpec>) -> Option<String> {
-    let (leaving, standby) = (false, false);
-    let register = Register { generation: 0, services, leaving, standby };
+fn text(mark: Option<String>, services: Vec<ServiceSpec>) -> Option<String> {
     // Addresses of a server are a little longer than those of its clients, so a limit may be hit.
-    let bytes = ControlMessage::Register(register).encode().ok()?;
-    let mut text: String = mark.into_iter().collect();
+    let bytes = message(services)?;
+    let mut text = mark.unwrap_or_default();
     BASE64.encode_string(&bytes, &mut text);
     (text.len() <= ABOUT_MAX).then_some(text)
 }
@@ -97,19 +124,27 @@ pub(crate) fn decode(text: &str) -> Result<About, BadAbout> {
         return Err(BadAbout::Long(text.len()));
     }
     let (is_whole, rest) = match text.strip_prefix(CUT) {
-        Some(rest) => (false, rest),
+        Some(rest) => (false, rest.split_once(MARKED).map_or(rest, |(_, services)| services)),
         None => (true, text),
     };
     if rest.is_empty() && !is_whole {
         return Ok(About { services: Vec::new(), is_whole });
     }
-    let mut bytes = Bytes::from(BASE64.decode(rest).map_err(|_| BadAbout::Alphabet)?);
+    let bytes = Bytes::from(BASE64.decode(rest).map_err(|_| BadAbout::Alphabet)?);
+    Ok(About { services: read(bytes)?, is_whole })
+}
+
+/// Reads the services of a [`message`].
+///
+/// # Errors
+/// The bytes are no message that this version understands.
+pub(crate) fn read(mut bytes: Bytes) -> Result<Vec<ServiceSpec>, BadAbout> {
     let bad = |why: &str| BadAbout::Content(why.to_owned());
     let message = ControlDecoder::new().decode(&mut bytes);
     let message = message.map_err(|why| BadAbout::Content(why.to_string()))?;
     match message {
         Some(ControlMessage::Register(Register { services, .. })) if bytes.is_empty() => {
-            Ok(About { services, is_whole })
+            Ok(services)
         }
         Some(_) => Err(bad("it is more or other than one registration")),
         None => Err(bad("it ends too early")),
@@ -193,13 +228,27 @@ mod tests {
         let long: proto::Networks = (0..256).map(network).collect();
         let visitors = Visitors { allow_from: Some(long.clone()), deny_from: long };
         let text = of(ServiceTerms { visitors, ..ServiceTerms::default() });
-        assert!(text.len() < 80, "{}", text.len());
+        assert!(text.len() < 100, "{}", text.len());
         let open = spec("a", "tcp://:1", ServiceTerms::default());
         assert_eq!(decode(&text), Ok(About { services: vec![open], is_whole: false }));
         let many: Vec<_> =
             (0..200).map(|n| spec(&format!("{n:064}"), "http://a", terms(0))).collect();
         let nothing = About { services: Vec::new(), is_whole: false };
         assert_eq!(decode(&encode(&many)), Ok(nothing));
+    }
+
+    #[test]
+    fn a_changed_secret_changes_the_description_without_being_in_it() {
+        let of = |password: &str| {
+            let basic_auth = vec![format!("ann:{password}")];
+            let http = HttpOptions { basic_auth, ..HttpOptions::default() };
+            vec![spec("a", "http://a.example", with_http(http))]
+        };
+        let text = encode(&of("swordfish"));
+        assert_eq!(text, encode(&of("swordfish")));
+        assert_ne!(text, encode(&of("marlin")));
+        assert_eq!(decode(&text), decode(&encode(&of("marlin"))));
+        assert_eq!(read(message(of("marlin")).unwrap()).unwrap(), of("marlin"));
     }
 
     #[test]

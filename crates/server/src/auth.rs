@@ -168,18 +168,21 @@ impl Verifier for Auth<'_> {
     fn credentials<'b>(&'b self, name: &'b Name) -> VerifierFuture<'b, Vec<StoredCredential>> {
         *self.claimed.borrow_mut() = Some(name.as_str().to_owned());
         Box::pin(async {
+            self.registry.learn_at_log_in(name).await;
             let source = self.address.get().map(|address| address.ip());
             self.registry.ask_about(name.as_str(), source).await?;
             Ok(self.client(name).map(|client| client.credentials.clone()).unwrap_or_default())
         })
     }
 
-    fn code(&self, name: &Name) -> Option<StoredCredential> {
+    fn code<'b>(&'b self, name: &'b Name) -> VerifierFuture<'b, Option<StoredCredential>> {
         *self.claimed.borrow_mut() = Some(name.as_str().to_owned());
         self.by_code.set(true);
-        let code = self.registry.shared().enrolments.code(name);
-        self.code.borrow_mut().clone_from(&code);
-        code
+        Box::pin(async {
+            let code = self.registry.code_at_log_in(name).await?;
+            self.code.borrow_mut().clone_from(&code);
+            Ok(code)
+        })
     }
 
     fn features(&self) -> Features {

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::shared_clients::SharedCode;
 use anyhow::{Context, ensure};
 use config::ClientGrant;
 use net::brake::Failures;
@@ -14,6 +15,7 @@ use ops::WrongConfig;
 use ops::clients::Change;
 use ops::enrol::{GOOD_FOR, Order};
 use proto::greeting::{Name, StoredCredential, Token};
+use zeroize::Zeroizing;
 
 /// The number of codes that may be valid at once. It suffices for a script that sets up many
 /// clients.
@@ -74,6 +76,16 @@ pub trait Enrolled: Debug + Send + Sync {
 
     /// Removes a client. Returns whether the store had it.
     fn remove(&self, name: &Name) -> io::Result<bool>;
+
+    /// The entry of a stored client, by which the other nodes of a cluster store the client.
+    /// `None`: the store does not have the client.
+    fn entry(&self, name: &Name) -> anyhow::Result<Option<Zeroizing<String>>>;
+
+    /// Stores a client by the entry of another node, in the place of the entry that the store has.
+    ///
+    /// # Errors
+    /// The entry cannot be read or stored. Nothing has changed then.
+    fn adopt(&self, name: &Name, entry: &str, public_bind: IpAddr) -> anyhow::Result<ClientGrant>;
 }
 
 /// The codes that are valid now. A greeting with a code looks its code up here.
@@ -100,13 +112,17 @@ pub(super) struct Revoked {
     pub(super) client: bool,
 }
 
+/// A code that was made, and its secret.
+#[derive(Debug)]
+pub(super) struct MadeCode {
+    pub(super) code: SharedCode,
+    pub(super) secret: String,
+}
+
 #[derive(Clone, Debug)]
 struct PendingCode {
-    order: Order,
-    credential: StoredCredential,
+    code: SharedCode,
     until: Instant,
-    /// The client that requested the code.
-    by: Option<String>,
 }
 
 impl Enrolments {
@@ -157,7 +173,7 @@ impl Enrolments {
         is_client: bool,
         admits: bool,
         by: Option<&str>,
-    ) -> anyhow::Result<String> {
+    ) -> anyhow::Result<MadeCode> {
         let kept = self.kept.as_ref().context("this server has no state directory")?;
         let name = kept.check(&order, self.public_bind)?;
         if order.renew && !order.is_without_rights() {
@@ -195,12 +211,13 @@ impl Enrolments {
             GOOD_FOR.as_secs() / 60
         );
         if by.is_some() {
-            let of_others = |one: &PendingCode| one.by.as_deref() != by;
+            let of_others = |one: &PendingCode| one.code.by.as_deref() != by;
             if open.get(&order.name).is_some_and(of_others) {
                 let text = format!("there is a code for a new client `{name}` already");
                 return Err(WrongConfig::one(text).into());
             }
-            let own = open.values().filter(|one| !of_others(one) && one.order.name != order.name);
+            let own =
+                open.values().filter(|one| !of_others(one) && one.code.order.name != order.name);
             let own = own.count();
             ensure!(
                 own < INVITED_MAX,
@@ -210,35 +227,48 @@ impl Enrolments {
             );
         }
         let by = by.map(str::to_owned);
-        let until = now + GOOD_FOR;
-        open.insert(order.name.clone(), PendingCode { order, credential, until, by });
-        Ok(secret)
+        let (name, until) = (order.name.clone(), now + GOOD_FOR);
+        let code = SharedCode { order, credential, by };
+        open.insert(name, PendingCode { code: code.clone(), until });
+        Ok(MadeCode { code, secret })
     }
 
     /// The credential that proves the code of this name; `None` when there is no valid code.
     pub(super) fn code(&self, name: &Name) -> Option<StoredCredential> {
         let open = self.open();
         let one = open.get(name.as_str()).filter(|one| one.until > Instant::now())?;
-        Some(one.credential.clone())
+        Some(one.code.credential.clone())
     }
 
-    /// Uses up the code of this name and stores the credential of the client's new token. `None`:
-    /// another client used the code first, or another code replaced it.
-    pub(super) async fn finish(
+    /// Uses up the code of this name. `None`: another client used the code first, or another code
+    /// replaced it.
+    pub(super) fn take(&self, name: &Name, proved: &StoredCredential) -> Option<SharedCode> {
+        let mut open = self.open();
+        let is_it = open.get(name.as_str()).is_some_and(|one| one.code.credential == *proved);
+        if is_it { open.remove(name.as_str()).map(|one| one.code) } else { None }
+    }
+
+    /// Makes a code good again that was used in vain, for as long as a new code.
+    pub(super) fn give_back(&self, name: &Name, code: SharedCode) {
+        let until = Instant::now() + GOOD_FOR;
+        self.open().entry(name.as_str().to_owned()).or_insert(PendingCode { code, until });
+    }
+
+    /// Forgets the code of a name: another node has used it.
+    pub(super) fn forget(&self, name: &Name) {
+        self.open().remove(name.as_str());
+    }
+
+    /// Stores the credential of the new token of a client whose code was used up. `None`: the
+    /// client is not as it was when the code was made.
+    pub(super) async fn store(
         &self,
         name: &Name,
-        code: &StoredCredential,
+        used: &SharedCode,
         enrolled: StoredCredential,
         is_client: bool,
     ) -> anyhow::Result<Option<ClientGrant>> {
-        let used = {
-            let mut open = self.open();
-            match open.get(name.as_str()) {
-                Some(one) if one.credential == *code => open.remove(name.as_str()),
-                _ => None,
-            }
-        };
-        let (Some(used), Some(kept)) = (used, self.kept.clone()) else { return Ok(None) };
+        let Some(kept) = self.kept.clone() else { return Ok(None) };
         // Since the code was made, the client may have been configured, revoked, or put into the
         // store by hand.
         if kept.has(name) != used.order.renew || is_client && !used.order.renew {
@@ -254,16 +284,32 @@ impl Enrolments {
             }
         };
         let write = tokio::task::spawn_blocking(write);
-        let written = write.await.unwrap_or_else(|defect| Err(defect.into()));
-        if written.is_err() {
-            // The code stays valid, because the disk may have room again in a minute.
-            self.open().entry(name.as_str().to_owned()).or_insert(used);
-        } else if let Some(by) = by {
+        let written = write.await.unwrap_or_else(|defect| Err(defect.into()))?;
+        if let Some(by) = by {
             self.invited().insert(name.as_str().to_owned(), by);
         } else if !is_renewal {
             self.invited().remove(name.as_str());
         }
-        written.map(Some)
+        Ok(Some(written))
+    }
+
+    /// The entry of a stored client.
+    pub(super) async fn entry(&self, name: &Name) -> anyhow::Result<Option<Zeroizing<String>>> {
+        let Some(kept) = self.kept.clone() else { return Ok(None) };
+        let name = name.clone();
+        tokio::task::spawn_blocking(move || kept.entry(&name)).await?
+    }
+
+    /// Stores a client by the entry of another node. `None`: there is no store.
+    pub(super) async fn adopt(
+        &self,
+        name: &Name,
+        entry: Zeroizing<String>,
+    ) -> anyhow::Result<Option<ClientGrant>> {
+        let Some(kept) = self.kept.clone() else { return Ok(None) };
+        let (name, bind) = (name.clone(), self.public_bind);
+        let work = move || kept.adopt(&name, &entry, bind);
+        tokio::task::spawn_blocking(work).await?.map(Some)
     }
 
     /// Makes all tokens of a stored client void except this one; see [`Enrolled::settle`].
@@ -291,7 +337,7 @@ impl Enrolments {
     /// Removes the code of a name that the client `by` requested.
     pub(super) fn withdraw(&self, name: &Name, by: &str) {
         let mut open = self.open();
-        if open.get(name.as_str()).is_some_and(|one| one.by.as_deref() == Some(by)) {
+        if open.get(name.as_str()).is_some_and(|one| one.code.by.as_deref() == Some(by)) {
             open.remove(name.as_str());
         }
     }

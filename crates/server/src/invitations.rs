@@ -55,6 +55,7 @@ impl Registry {
         ensure!(may, "client `{host}` has no right to invite visitors: allow.invite");
         ensure!(visitor.as_str() != host, "a client needs no right to its own services");
         let right = format!("{host}/{service}");
+        self.learn(&visitor).await;
         let known = shared.clients.find(visitor.as_str());
         let order = Order {
             name: visitor.to_string(),
@@ -71,7 +72,9 @@ impl Registry {
                 let own = all.iter().filter(|known| visits_only(&known.client, host)).count();
                 ensure!(own < VISITORS_MAX, "client `{host}` has {own} invited visitors already");
                 let admits = shared.admits_codes.load(Ordering::Relaxed);
-                let secret = shared.enrolments.begin(order, false, admits, Some(host))?;
+                self.may_replace_code(&visitor, host).await?;
+                let made = shared.enrolments.begin(order, false, admits, Some(host))?;
+                let secret = self.offer_code(made).await?;
                 tracing::info!(
                     target: AUDIT, client = host,
                     "a code was made with which client {visitor} can enrol, to visit {right}; \
@@ -101,7 +104,7 @@ impl Registry {
                 Ok(None)
             }
             (InviteAction::Revoke, known) => {
-                shared.enrolments.withdraw(&visitor, host);
+                self.withdraw_code(&visitor, host).await?;
                 let Some(client) = known else { return Ok(None) };
                 if !client.visit.permit(host, service.as_str()) {
                     return Ok(None);

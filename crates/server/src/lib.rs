@@ -15,6 +15,7 @@
 //!   directory/     which client has which port or name
 //!   cluster/       the server as a node of a cluster
 //!   presence.rs    which processes of clients are at this node of a cluster
+//!   shared_clients.rs  the codes and the enrolled clients of a cluster
 //!   about.rs       what a claim says to other nodes about its services
 //!   hops/          visitors of clients that have their links with other nodes
 //!   private/       private services, and the joining of streams of two clients
@@ -47,6 +48,7 @@ mod private;
 mod registry;
 mod reload;
 mod shared;
+mod shared_clients;
 mod sightings;
 mod source;
 mod stun;
@@ -513,7 +515,11 @@ impl Enrolment for Server {
         Box::pin(async {
             let name = order.name.clone();
             let admits = admits_codes(&self.config.load());
-            let secret = self.shared().enrolments.begin(order, self.knows(&name), admits, None)?;
+            if let Ok(name) = Name::new(&name) {
+                self.registry.learn(&name).await;
+            }
+            let made = self.shared().enrolments.begin(order, self.knows(&name), admits, None)?;
+            let secret = self.registry.offer_code(made).await?;
             tracing::info!(target: AUDIT, client = name, "a code was made with which client {name} can enrol");
             let config = self.config.load();
             let read = self.identity(&config)?.map(|identity| identity.pin().to_string());
@@ -552,6 +558,7 @@ impl Entries for Server {
 
     fn one(&self, name: String) -> SendFuture<'_, Option<Details>> {
         Box::pin(async move {
+            self.registry.learn(&Name::new(&name).ok()?).await;
             let mut details = self.registry.client(&name)?;
             let sessions = self.sessions().await;
             details.sessions = sessions.into_iter().filter(|one| one.peer == name).collect();

@@ -394,8 +394,8 @@ impl Owner for ServerOwner {
             Target::Reported(text) => self.forward(&text, inlet, Report::Connected),
             Target::Detour(text) => self.lead(&text, inlet),
             Target::Measure(measure) => self.measure(measure, inlet),
-            // Only nodes have hops.
-            Target::Hop(_) => refuse_stream(&*inlet, None, ResetCode::Unknown),
+            // Only nodes have hops and questions.
+            Target::Hop(_) | Target::Ask(_) => refuse_stream(&*inlet, None, ResetCode::Unknown),
             Target::Private { client, service } => match self.registry.session_of(self.serial) {
                 Some(session) => {
                     let visitor = (session.name.as_str(), link.peer_address());
@@ -423,6 +423,7 @@ impl Owner for ServerOwner {
             | Target::Reported(_)
             | Target::Detour(_)
             | Target::Hop(_)
+            | Target::Ask(_)
             | Target::Marked { .. }
             | Target::Measure(_)
             | Target::Private { .. } => {

@@ -74,6 +74,11 @@ impl Presence {
         Self { cluster, clients, yielded, revoked, draining }
     }
 
+    /// The node of the cluster.
+    pub(super) const fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
     /// The links of a client have changed: these are all its processes, and the server has this
     /// number of links of all clients. The caller holds the lock of the sessions, so that the
     /// cluster hears of changes in their order.

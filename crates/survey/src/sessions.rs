@@ -198,9 +198,11 @@ pub(super) fn add_backend(
 ) {
     let aim = &backend.picked.aim;
     let (list, target) = match &aim.target {
-        Target::Service(_) | Target::Marked { .. } | Target::Hop(_) | Target::Measure(_) => {
-            (&mut to.services, String::new())
-        }
+        Target::Service(_)
+        | Target::Marked { .. }
+        | Target::Hop(_)
+        | Target::Ask(_)
+        | Target::Measure(_) => (&mut to.services, String::new()),
         Target::Private { client, service } => {
             (&mut to.forwards, format!("service://{client}/{service}"))
         }

@@ -111,7 +111,10 @@ async fn answer(
         match event {
             ServerEvent::Credentials { name, certificate, enrolls } => {
                 if enrolls {
-                    greeting.credentials(verifier.code(&name).as_slice());
+                    match verifier.code(&name).await {
+                        Ok(code) => greeting.credentials(code.as_slice()),
+                        Err(refusal) => greeting.refuse(refusal),
+                    }
                 } else if certificate && verifier.certificate_suffices(&name) {
                     greeting.certificate_suffices();
                 } else {

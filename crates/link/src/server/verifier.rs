@@ -20,8 +20,8 @@ pub trait Verifier {
     /// The credentials of a name, at most two. An unknown name has none.
     fn credentials<'a>(&'a self, name: &'a Name) -> VerifierFuture<'a, Vec<StoredCredential>>;
     /// The credential of the one-time code that a name may have.
-    fn code(&self, _name: &Name) -> Option<StoredCredential> {
-        None
+    fn code<'a>(&'a self, _name: &'a Name) -> VerifierFuture<'a, Option<StoredCredential>> {
+        Box::pin(async { Ok(None) })
     }
     /// The features that this server announces.
     fn features(&self) -> Features {

@@ -136,6 +136,7 @@ fn client_of(session: &Session, aim: &Aim) -> String {
         | Target::Reported(_)
         | Target::Detour(_)
         | Target::Private { .. }
+        | Target::Ask(_)
         | Target::Measure(_) => session.name.clone(),
     }
 }

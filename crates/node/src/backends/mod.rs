@@ -598,7 +598,7 @@ mod tests {
     /// The target of a client at another node, found by a record of this number.
     fn hop(generation: u64) -> Hop {
         let (client, service) = ("home".parse().unwrap(), "web".parse().unwrap());
-        Hop { client, instance: 1, generation, service, claim: 1, mark: None }
+        Hop { client, instance: 1, generation, service, claim: 1, mark: None, visitor: None }
     }
 
     #[test]

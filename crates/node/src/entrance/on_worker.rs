@@ -109,9 +109,11 @@ impl OpenEntrance {
             | Target::Reported(_)
             | Target::Detour(_)
             | Target::Private { .. } => self.entrance.address.clone(),
-            Target::Service(_) | Target::Marked { .. } | Target::Hop(_) | Target::Measure(_) => {
-                aim.name.clone()
-            }
+            Target::Service(_)
+            | Target::Marked { .. }
+            | Target::Hop(_)
+            | Target::Ask(_)
+            | Target::Measure(_) => aim.name.clone(),
         }
     }
 }

@@ -94,7 +94,7 @@ impl EntranceWatch {
                 service: Some(hop.service.as_str().to_owned()),
                 ..no_name
             }),
-            Target::Measure(_) => None,
+            Target::Measure(_) | Target::Ask(_) => None,
         }
     }
 }
@@ -191,7 +191,7 @@ impl Watcher for EntranceWatch {
                     private = format!("service://{client}/{service}");
                     (self.entrance.address.as_str(), None, Some(private.as_str()))
                 }
-                Target::Measure(_) => return,
+                Target::Measure(_) | Target::Ask(_) => return,
             };
             access(Access {
                 service,

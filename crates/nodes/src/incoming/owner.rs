@@ -67,6 +67,7 @@ fn hop(link: &Link, open: Open) -> Option<(Hop, HopStream)> {
             Some((hop, HopStream { visitor, priority, fields }))
         }
         Target::Hop(_)
+        | Target::Ask(_)
         | Target::Service(_)
         | Target::Marked { .. }
         | Target::Forward(_)
@@ -79,6 +80,11 @@ fn hop(link: &Link, open: Open) -> Option<(Hop, HopStream)> {
 
 impl Owner for IncomingOwner {
     fn accept(&self, link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        if let Target::Ask(question) = &open.target
+            && link.features().have(Features::NODES)
+        {
+            return self.shared.serves.answer(&self.worker, question.clone(), inlet);
+        }
         match hop(link, open) {
             Some((hop, stream)) => {
                 self.shared.serves.stream(&self.worker, &self.node, hop, stream, inlet)

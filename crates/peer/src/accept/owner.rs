@@ -78,6 +78,7 @@ fn is_of(service: &str, target: &Target) -> bool {
         | Target::Reported(_)
         | Target::Detour(_)
         | Target::Hop(_)
+        | Target::Ask(_)
         | Target::Marked { .. }
         | Target::Measure(_)
         | Target::Private { .. } => false,
@@ -198,6 +199,7 @@ mod tests {
                 service: name("ssh"),
                 claim: 1,
                 mark: None,
+                visitor: None,
             }),
         ] {
             assert!(!is_of("ssh", &target), "{target:?}");

@@ -8,7 +8,7 @@ use bytes::{Buf, BufMut, BytesMut};
 use super::{FLAG_ACK_END, FLAG_MORE, HEAD, Head, Kind, MAX_OPEN, OFFSET_LENGTH};
 use crate::offset::Offset;
 use crate::wire::{Reader, put_tlv};
-use crate::{Hop, Open, Priority, ResetCode, StreamId, Target, VisitorFields};
+use crate::{Hop, NodeQuestion, Open, Priority, ResetCode, StreamId, Target, VisitorFields};
 
 /// Body of RESET, STOP and GOAWAY: a code.
 pub(crate) const END_LENGTH: usize = 2;
@@ -145,6 +145,7 @@ pub(crate) fn put_request(out: &mut BytesMut, open: &Open) -> Option<()> {
         Target::Private { client, service } => (4u8, Cow::from(format!("{client}/{service}"))),
         Target::Detour(target) => (6u8, Cow::from(target)),
         Target::Hop(hop) => (7u8, Cow::from(hop_text(hop))),
+        Target::Ask(question) => (8u8, Cow::from(question_text(question))),
     };
     if text.contains(crate::text::is_forbidden) {
         return None;
@@ -182,9 +183,10 @@ pub(crate) fn put_request(out: &mut BytesMut, open: &Open) -> Option<()> {
 
 /// The text of a target of kind 7.
 fn hop_text(hop: &Hop) -> String {
-    let Hop { client, instance, generation, service, claim, mark } = hop;
+    let Hop { client, instance, generation, service, claim, mark, visitor } = hop;
     let mark = mark.map(|mark| format!("/{mark:016x}")).unwrap_or_default();
-    format!("{client}/{instance:016x}/{generation:016x}/{service}/{claim:016x}{mark}")
+    let visitor = visitor.as_ref().map(|visitor| format!("/@{visitor}")).unwrap_or_default();
+    format!("{client}/{instance:016x}/{generation:016x}/{service}/{claim:016x}{mark}{visitor}")
 }
 
 /// Reads the text of a target of kind 7.
@@ -195,12 +197,32 @@ fn read_hop(text: &str) -> Option<Hop> {
     let generation = sixteen_digits(parts.next()?)?;
     let service = parts.next()?.parse().ok()?;
     let claim = sixteen_digits(parts.next()?)?;
-    let mark = match parts.next() {
-        Some(mark) => Some(sixteen_digits(mark)?),
-        None => None,
-    };
-    let hop = Hop { client, instance, generation, service, claim, mark };
+    let mut hop = Hop { client, instance, generation, service, claim, mark: None, visitor: None };
+    // A private service has no targets that a visitor could choose from.
+    if let Some(part) = parts.next() {
+        match part.strip_prefix('@') {
+            Some(visitor) => hop.visitor = Some(visitor.parse().ok()?),
+            None => hop.mark = Some(sixteen_digits(part)?),
+        }
+    }
     parts.next().is_none().then_some(hop)
+}
+
+/// The text of a target of kind 8.
+fn question_text(question: &NodeQuestion) -> String {
+    match question {
+        NodeQuestion::Terms { client, claim } => format!("terms/{client}/{claim:016x}"),
+        NodeQuestion::Changed(client) => format!("changed/{client}"),
+    }
+}
+
+/// Reads the text of a target of kind 8.
+fn read_question(text: &str) -> Option<NodeQuestion> {
+    if let Some(client) = text.strip_prefix("changed/") {
+        return Some(NodeQuestion::Changed(client.parse().ok()?));
+    }
+    let (client, claim) = text.strip_prefix("terms/")?.split_once('/')?;
+    Some(NodeQuestion::Terms { client: client.parse().ok()?, claim: sixteen_digits(claim)? })
 }
 
 /// A number of 16 hexadecimal digits.
@@ -241,6 +263,7 @@ pub(crate) fn decode_request(mut body: &[u8]) -> Option<Open> {
         }
         6 => Target::Detour(text.to_owned()),
         7 => Target::Hop(read_hop(text)?),
+        8 => Target::Ask(read_question(text)?),
         _ => return None,
     };
     let ip = match rest.try_get_u8().ok()? {

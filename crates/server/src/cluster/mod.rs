@@ -22,6 +22,8 @@ mod certificates;
 mod engine;
 #[cfg(test)]
 mod over_etcd;
+#[cfg(test)]
+mod people_over_etcd;
 mod server_node;
 mod shared;
 mod table;

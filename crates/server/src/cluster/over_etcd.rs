@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use client::Client;
-use config::{ClientFlags, ServerFlags, Sources, Text};
+use config::{ClientFlags, ServerConfig, ServerFlags, Sources, Text};
 use ops::status::{ServiceState, SessionState};
 use ops::{Daemon as _, Serving as _};
 use testkit::certs::{Authority, Flaw};
@@ -20,19 +20,19 @@ use member::{Members, SOON, run};
 
 #[path = "../../../etcd/tests/member.rs"]
 #[allow(dead_code, reason = "the tests of the crate etcd use the rest")]
-mod member;
+pub(super) mod member;
 
-const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
+pub(super) const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 
 /// The authority of a cluster, and the files of its nodes.
-struct Certificates {
+pub(super) struct Certificates {
     dir: tempfile::TempDir,
     authority: Authority,
     ca: PathBuf,
 }
 
 impl Certificates {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::new("of the cluster").unwrap();
         let ca = authority.save(dir.path()).unwrap();
@@ -51,26 +51,38 @@ impl Certificates {
 
 /// Node `a` has the address 127.0.0.1, node `b` 127.0.0.2, and so on, so that all nodes can listen
 /// at one port.
-fn address(node: &str) -> Ipv4Addr {
+pub(super) fn address(node: &str) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, node.as_bytes()[0] - b'a' + 1)
 }
 
 async fn start(node: &str, directory: &str, certificates: &Certificates) -> Server {
+    let home = format!(
+        "{{ name: home, token: {TOKEN}, allow: {{ http: '*', tls: '*', tcp: '1024-65535', \
+         udp: '1024-65535' }} }}"
+    );
+    Server::start(config_of(node, directory, certificates, &home), None).await.unwrap()
+}
+
+/// The configuration of a node with these clients.
+pub(super) fn config_of(
+    node: &str,
+    directory: &str,
+    certificates: &Certificates,
+    clients: &str,
+) -> ServerConfig {
     let (at, own, port) = (address(node), certificates.of(node), free_port());
     let text = format!(
         "listen: tcp://{at}:0\nworkers: 2\npublic_bind: {at}\n\
          http: {{ listen: '{at}:0' }}\ntls_routes: {{ listen: '{at}:0' }}\n\
-         clients: [{{ name: home, token: {TOKEN}, allow: {{ http: '*', tls: '*', \
-         tcp: '1024-65535', udp: '1024-65535' }} }}]\n\
+         clients: [{clients}]\n\
          cluster: {{ name: test, node: {node}, zone: z, directory: {directory}, \
          peers: {{ listen: 'quic://{at}:{port}', {own} }} }}\n"
     );
     let text = Text { name: "server.yaml", text: &text };
-    let config = config::load_server(Some(text), &ServerFlags::default(), &sources()).unwrap();
-    Server::start(config.config, None).await.unwrap()
+    config::load_server(Some(text), &ServerFlags::default(), &sources()).unwrap().config
 }
 
-fn sources() -> Sources<'static> {
+pub(super) fn sources() -> Sources<'static> {
     Sources { env: &|_: &str| None, read: &|_: &Path| Err("no files".to_owned()) }
 }
 
@@ -93,13 +105,13 @@ async fn publish_all(server: &Server, services: &str) -> Client {
 }
 
 /// Whether a server publishes the service.
-async fn publishes(server: &Server) -> bool {
+pub(super) async fn publishes(server: &Server) -> bool {
     let sessions = server.status().await.sessions;
     let mut services = sessions.iter().flat_map(|session| &session.services);
     services.any(|service| service.state == ServiceState::Up)
 }
 
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+pub(super) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let begin = Instant::now();
     while !is_so().await {
         assert!(begin.elapsed() < SOON, "{what}");
@@ -108,7 +120,7 @@ async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 /// Waits until a node sees this number of nodes.
-async fn sees(server: &Server, nodes: usize) {
+pub(super) async fn sees(server: &Server, nodes: usize) {
     let begin = Instant::now();
     loop {
         let cluster = server.brief().await.cluster.unwrap();
@@ -189,7 +201,7 @@ fn a_client_that_logs_in_at_another_node_takes_its_services_along() {
 }
 
 /// An origin that answers each connection with one text, after the first bytes of the visitor.
-async fn origin(text: &'static str) -> (u16, JoinHandle<()>) {
+pub(super) async fn origin(text: &'static str) -> (u16, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let serve = async move {
@@ -207,7 +219,7 @@ async fn origin(text: &'static str) -> (u16, JoinHandle<()>) {
 }
 
 /// What a visitor gets that sends this text to an address. `None`: it is not served.
-async fn ask(to: SocketAddr, text: &str) -> Option<String> {
+pub(super) async fn ask(to: SocketAddr, text: &str) -> Option<String> {
     let asked = async {
         let mut socket = TcpStream::connect(to).await.ok()?;
         socket.write_all(text.as_bytes()).await.ok()?;
@@ -219,7 +231,7 @@ async fn ask(to: SocketAddr, text: &str) -> Option<String> {
 }
 
 /// The port of the door for visitors of this kind.
-fn door(server: &Server, scheme: &str) -> SocketAddr {
+pub(super) fn door(server: &Server, scheme: &str) -> SocketAddr {
     let urls = server.visitors.iter();
     let mut own = urls.filter_map(|url| url.strip_prefix(scheme)?.strip_prefix("://"));
     own.next().unwrap().trim_end_matches('/').parse().unwrap()

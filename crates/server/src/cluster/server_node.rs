@@ -21,7 +21,7 @@ use super::certificates::ClusterStore;
 use super::engine;
 use super::shared::{SharedDirectory, resource};
 use super::table::{ClaimNews, HeldClaim, LostClaim};
-use crate::directory::Generation;
+use crate::directory::{self, Generation};
 use crate::presence::Presence;
 use crate::registry::Registry;
 
@@ -162,6 +162,16 @@ impl ServerNode {
         self.directory.has_claim(client, number)
     }
 
+    /// The resource that a client of this node holds by the claim of this number, and the number
+    /// that the server knows.
+    pub(crate) fn claimed(
+        &self,
+        client: &str,
+        number: names::Generation,
+    ) -> Option<(directory::Key, Generation)> {
+        self.directory.claimed(client, number)
+    }
+
     /// The processes of clients at this node.
     pub(crate) const fn presence(&self) -> &Arc<Presence> {
         &self.presence
@@ -193,7 +203,7 @@ impl ServerNode {
             ServerEvent::Revoked { client, is_revoked } => {
                 self.presence.note_revoked(client.as_str(), is_revoked);
                 if is_revoked {
-                    registry.kick(client.as_str()).await;
+                    registry.revoked(client.as_str()).await;
                 }
             }
             ServerEvent::Report { line, .. } => self.seen().report = Some((line, Instant::now())),

@@ -66,6 +66,17 @@ impl SharedDirectory {
         self.table().has_claim(client, number)
     }
 
+    /// The resource that a client holds by the claim of this number, and the number that the server
+    /// knows.
+    pub(super) fn claimed(
+        &self,
+        client: &str,
+        number: names::Generation,
+    ) -> Option<(Key, Generation)> {
+        let (key, given) = self.table().claimed(client, number)?;
+        Some((resource(&key)?, Generation(given.0)))
+    }
+
     /// An event of a resource.
     pub(super) fn hear(&self, key: &names::Key, news: ClaimNews) {
         let mut table = self.table();

@@ -108,6 +108,17 @@ impl ClaimTable {
         self.clients.get(&number).is_some_and(|own| **own == *client)
     }
 
+    /// The resource that a client holds by the claim of this number, and the number that the server
+    /// knows.
+    pub(super) fn claimed(&self, client: &str, number: Generation) -> Option<(Key, Generation)> {
+        if !self.has_claim(client, number) {
+            return None;
+        }
+        let held = self.keys.iter().filter_map(|(key, of)| Some((key, of.held.as_ref()?)));
+        let (key, claim) = held.into_iter().find(|(_, claim)| claim.now == number)?;
+        Some((key.clone(), claim.given))
+    }
+
     /// A claim of the resource is not under way any more.
     pub(super) fn end(&mut self, key: &Key) {
         let Some(of) = self.keys.get_mut(key) else { return };

@@ -67,7 +67,7 @@ mod tests {
 
     fn hop(generation: u64) -> Hop {
         let (client, service) = ("home".parse().unwrap(), "web".parse().unwrap());
-        Hop { client, instance: 1, generation, service, claim: 0, mark: None }
+        Hop { client, instance: 1, generation, service, claim: 0, mark: None, visitor: None }
     }
 
     #[tokio::test(start_paused = true)]

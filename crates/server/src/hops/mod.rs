@@ -11,23 +11,28 @@
 //! | file | content |
 //! |---|---|
 //! | `serve.rs` | the node that has the client: who may be served, and over which link |
+//! | `visits.rs` | the same for clients that visit private services |
+//! | `answers.rs` | questions and messages of other nodes |
 //! | `judged.rs` | verdicts that hold for further streams of the same node |
 //! | `far/` | the node that the visitor reached |
 //! | `start.rs` | start and end of all parts of a node of a cluster |
 
+mod answers;
 mod far;
 mod judged;
 mod serve;
 mod start;
+mod visits;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-use cluster::names::Generation;
+use cluster::names::{Generation, NodeId};
 use cluster::node::{Located, OpenVerdict, PeerOpen, Subject};
 
 use crate::cluster::ServerNode;
+use crate::directory;
 pub(crate) use start::{NewParts, NodeParts};
 
 /// An answer of the cluster.
@@ -46,6 +51,17 @@ pub(crate) trait ClusterPlaces: fmt::Debug + Send + Sync {
 
     /// Whether a client of this node holds a resource by the claim of this number.
     fn has_claim(&self, client: &str, claim: Generation) -> bool;
+
+    /// The resource that a client of this node holds by the claim of this number, and the number
+    /// that the server knows.
+    fn claimed(
+        &self,
+        client: &str,
+        claim: Generation,
+    ) -> Option<(directory::Key, directory::Generation)>;
+
+    /// The living nodes but this.
+    fn others(&self) -> Vec<NodeId>;
 
     /// As [`cluster_node::Cluster::edition`].
     fn edition(&self) -> u64;
@@ -66,6 +82,19 @@ impl ClusterPlaces for ServerNode {
 
     fn has_claim(&self, client: &str, claim: Generation) -> bool {
         self.has_claim(client, claim)
+    }
+
+    fn claimed(
+        &self,
+        client: &str,
+        claim: Generation,
+    ) -> Option<(directory::Key, directory::Generation)> {
+        self.claimed(client, claim)
+    }
+
+    fn others(&self) -> Vec<NodeId> {
+        let nodes = self.cluster().nodes().borrow().clone();
+        nodes.keys().filter(|node| *node != self.id()).cloned().collect()
     }
 
     fn edition(&self) -> u64 {

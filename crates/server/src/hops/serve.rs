@@ -39,16 +39,16 @@ pub(crate) struct HopVisitor {
 /// Serves the hops of other nodes.
 #[derive(Debug)]
 pub(crate) struct Hops {
-    registry: Arc<Registry>,
-    places: Arc<dyn ClusterPlaces>,
-    waiting: Arc<AtomicU32>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) places: Arc<dyn ClusterPlaces>,
+    pub(super) waiting: Arc<AtomicU32>,
 }
 
 /// A slot among those that wait.
-struct HopSlot(Arc<AtomicU32>);
+pub(super) struct HopSlot(Arc<AtomicU32>);
 
 impl HopSlot {
-    fn new(all: &Arc<AtomicU32>) -> Option<Self> {
+    pub(super) fn new(all: &Arc<AtomicU32>) -> Option<Self> {
         let place = Self(Arc::clone(all));
         (all.fetch_add(1, Ordering::Relaxed) < WAITING_MAX).then_some(place)
     }
@@ -81,6 +81,9 @@ impl Hops {
         visitor: HopVisitor,
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {
+        if let Some(guest) = hop.visitor.clone() {
+            return self.visit(worker, (hop, &guest), visitor, inlet);
+        }
         let Some(permit) = self.admit(&hop) else {
             return refuse_stream(&*inlet, None, ResetCode::Limit);
         };
@@ -132,6 +135,10 @@ impl Hops {
             inlet.close(code);
             None
         };
+        // A private service is visited by streams alone.
+        if hop.visitor.is_some() {
+            return refuse(inlet, ResetCode::Unknown);
+        }
         let Some(permit) = self.admit(&hop) else { return refuse(inlet, ResetCode::Limit) };
         let here = self.is_judged(worker, &hop).then(|| self.here(worker, &hop)).flatten();
         if let Some((session, link)) = here {
@@ -226,7 +233,7 @@ impl Hops {
     }
 
     /// Asks whether this node serves the client.
-    async fn judge(&self, hop: &Hop) -> Result<(), ResetCode> {
+    pub(super) async fn judge(&self, hop: &Hop) -> Result<(), ResetCode> {
         let client = ClientName::new(hop.client.as_str()).map_err(|_| ResetCode::Unknown)?;
         let claim = Generation(hop.claim);
         // The visitor was admitted under terms that are not in force any more.

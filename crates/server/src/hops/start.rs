@@ -4,19 +4,24 @@
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster::names::NodeId;
 use config::Common;
 use node::session::{Handle, Worker};
 use nodes::{HopStream, Mail, NodeLinks, NodeListeners, NodeSide, PeerSettings, ServesHops};
-use proto::Hop;
+use proto::{Hop, NodeQuestion};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::far::FarServices;
 use super::serve::{HopVisitor, Hops};
 use crate::cluster::{NewNode, ServerNode, node_id};
+use crate::private::FindsAbroad;
 use crate::registry::Registry;
+use crate::shared_clients::TellsNodes;
 
 /// A node whose ports for other nodes are bound, and that does not run yet.
 pub(crate) struct NewParts {
@@ -99,8 +104,16 @@ impl NewParts {
         let sessions = Arc::new(links.clone());
         let far = FarServices::new(id, registry, places, sessions, ports_max);
         registry.shared().hosts.names.seek_by(Arc::<FarServices>::clone(&far) as _);
+        let abroad: Arc<dyn FindsAbroad> = Arc::<FarServices>::clone(&far);
+        registry.shared().private.seek_by(Arc::downgrade(&abroad));
+        if let Some(common) = registry.common() {
+            let nodes: Arc<dyn TellsNodes> = Arc::<FarServices>::clone(&far);
+            common.tell_by(Arc::downgrade(&nodes));
+        }
+        tasks.spawn(follow_enrolled(Arc::clone(registry), cluster.readiness()));
         node.run(registry, tasks);
         tasks.spawn(Arc::clone(&far).follow_ports(cluster.ports()));
+        tasks.spawn(Arc::clone(&far).review_names());
         NodeParts { links, far }
     }
 }
@@ -114,6 +127,22 @@ impl NodeParts {
     /// Makes no more links to other nodes. Completes when no link has a stream.
     pub(crate) async fn leave(&self) {
         self.links.leave().await;
+    }
+}
+
+/// The interval at which the connected clients that were enrolled are read again. A node says at
+/// once that a client has changed, and the message may get lost.
+const REVIEW: Duration = Duration::from_secs(30);
+
+/// Makes the clients that were enrolled at this node known to the other nodes, and learns what
+/// other nodes change.
+async fn follow_enrolled(registry: Arc<Registry>, mut readiness: watch::Receiver<bool>) {
+    loop {
+        if readiness.wait_for(|is_ready| *is_ready).await.is_err() {
+            return;
+        }
+        registry.share_enrolled().await;
+        sleep(REVIEW).await;
     }
 }
 
@@ -138,6 +167,15 @@ impl ServesHops for Serves {
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {
         self.0.stream(worker, hop, stream.into(), inlet)
+    }
+
+    fn answer(
+        &self,
+        worker: &Rc<Worker>,
+        question: NodeQuestion,
+        inlet: Box<dyn Inlet>,
+    ) -> Rc<dyn Outlet> {
+        self.0.answer(worker, question, inlet)
     }
 
     fn flow(

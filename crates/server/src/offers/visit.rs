@@ -9,10 +9,10 @@ use proto::greeting::Name;
 use relay::{StreamLane, open_duplex};
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::message::{Answer, Refusal};
-use crate::private;
+use crate::private::ClientVisit;
 use crate::registry::Registry;
 use node::session::Worker;
 use peer::wire;
@@ -39,9 +39,13 @@ pub(super) async fn visit(
     let known = known.ok_or_else(unknown)?;
     let limit = || Refusal::new("429 Too Many Requests", "a limit of streams is reached");
     let permit = known.gate.admit().ok_or_else(limit)?;
-    let until = Instant::now() + PATIENCE;
-    let whom = (&client, &service, visitor.as_str());
-    let found = shared.private.wait(whom, worker.index, until, || false).await;
+    let visit = ClientVisit {
+        visitor: visitor.to_string(),
+        address: None,
+        client: client.clone(),
+        service: service.clone(),
+    };
+    let found = visit.find_anywhere(registry, worker.index, PATIENCE, || false).await;
     let (found, at) = found.map_err(|code| {
         if code == proto::ResetCode::Unreachable {
             Refusal::new("503 Service Unavailable", format!("client {client} is away"))
@@ -51,10 +55,8 @@ pub(super) async fn visit(
     })?;
     let gone = || Refusal::new("503 Service Unavailable", format!("client {client} is away"));
     let handle = worker.peers.get(at).cloned().ok_or_else(gone)?;
-    let (name, of) = (visitor.clone(), service.clone());
     let open = move |worker: &Rc<Worker>| {
-        let link = worker.state.live_link(&found.session)?;
-        let open = private::open(&link, name.as_str(), &of, found.priority)?;
+        let (link, open) = found.request(worker, &visit)?;
         let stream = open_duplex(&link, open, &Rc::default(), Some(permit)).ok()?;
         Some(StreamLane::new(stream))
     };

@@ -3,18 +3,20 @@
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use ::link::Link;
 use proto::ResetCode;
 use proto::greeting::Name;
-use relay::{Crossing, Permit, bridge, refuse_stream, span};
+use relay::{Crossing, Permit, Span, bridge, refuse_stream, span};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 use transport::{Connector as _, Inlet, Outlet};
 
-use super::{Absent, Found, WAITING_MAX, WAITING_OF_LINK, open};
+use super::abroad::{FoundAbroad, seek};
+use super::{Absent, FindsAbroad, Found, WAITING_MAX, WAITING_OF_LINK, open};
 use crate::registry::Registry;
 use node::session::{HOLD, Served, Worker};
 
@@ -132,7 +134,8 @@ impl Joins {
         }
     }
 
-    /// Joins with a stream of a worker that has a link of the client; waits for such a link.
+    /// Joins with a stream of a worker that has a link of the client, or a link to a node that has
+    /// the client; waits for such a link.
     fn join_elsewhere(
         &self,
         (visitor, address): (&str, Option<SocketAddr>),
@@ -145,18 +148,18 @@ impl Joins {
         let near = near.carry(Crossing::default().of_visitor(address));
         let outlet = near.outlet();
         let (worker, registry) = (Rc::clone(&self.worker), Arc::clone(&self.registry));
-        let visitor = visitor.to_owned();
-        let until = Instant::now() + HOLD;
+        let visit = ClientVisit { visitor: visitor.to_owned(), address, client, service };
         spawn_local(async move {
-            let (private, whom) =
-                (&registry.shared().private, (&client, &service, visitor.as_str()));
-            let found = private.wait(whom, worker.index, until, || near.is_reset()).await;
+            let is_gone = || near.is_reset();
+            let found = visit.find_anywhere(&registry, worker.index, HOLD, is_gone).await;
             drop(place);
             // A reload may have revoked the right meanwhile.
-            let known = registry.shared().clients.find(&visitor);
+            let ClientVisit { visitor, client, service, .. } = &visit;
+            let known = registry.shared().clients.find(visitor);
             let may =
                 known.is_some_and(|known| known.visit.permit(client.as_str(), service.as_str()));
             let found = if may { found } else { Err(ResetCode::Unknown) };
+            let private = &registry.shared().private;
             let (found, at) = match found {
                 Ok(found) => found,
                 Err(code) => {
@@ -166,18 +169,12 @@ impl Joins {
                 }
             };
             let Some(handle) = worker.peers.get(at).cloned() else { return };
-            let job = move |worker: &Rc<Worker>| -> Result<(), ResetCode> {
-                let link = worker.state.live_link(&found.session).ok_or(ResetCode::Shutdown)?;
-                let open = open(&link, &visitor, &service, found.priority);
-                let open = open.ok_or(ResetCode::Unknown)?;
-                let of_client = found.gate.admit().ok_or(ResetCode::Limit)?;
-                let stats = worker.state.of::<Served>().stats_of(&found.session, &service);
-                // The bytes are counted from the client's side, so the directions are swapped.
-                let crossing = Crossing::far(stats, vec![permit, of_client]).of_visitor(address);
-                let far = far.carry(crossing);
-                let opened = link.open(open, far.outlet());
-                far.join(opened.map_err(relay::open_error_code)?);
-                Ok(())
+            let permits = vec![permit];
+            let job = move |worker: &Rc<Worker>| match &found {
+                VisitPlace::Here(found) => visit.lead(worker, found, permits, far),
+                VisitPlace::Abroad(found, abroad) => {
+                    visit.lead_abroad(worker, (found, abroad), permits, far)
+                }
             };
             // A worker that has stopped has no links.
             let outcome = handle.call(job).await.unwrap_or(Err(ResetCode::Shutdown));
@@ -188,5 +185,125 @@ impl Joins {
             }
         });
         outlet
+    }
+}
+
+/// Where the client of a service was found.
+#[derive(Debug)]
+pub(crate) enum VisitPlace {
+    /// Its links are with this server.
+    Here(Found),
+    /// At another node of the cluster.
+    Abroad(FoundAbroad, Arc<dyn FindsAbroad>),
+}
+
+#[cfg(feature = "webrtc")]
+impl VisitPlace {
+    /// The link of this worker by which the visit goes, and its request. `None`: the link has
+    /// ended, or the client is too old.
+    pub(crate) fn request(
+        &self,
+        worker: &Worker,
+        visit: &ClientVisit,
+    ) -> Option<(Link, proto::Open)> {
+        match self {
+            Self::Here(found) => {
+                let link = worker.state.live_link(&found.session)?;
+                let open = open(&link, &visit.visitor, &visit.service, found.priority)?;
+                Some((link, open))
+            }
+            Self::Abroad(found, _) => {
+                let link = worker.state.live_link(&found.session)?;
+                let whom = (visit.visitor.as_str(), visit.address);
+                Some((link, found.open(whom, &visit.client, &visit.service)?))
+            }
+        }
+    }
+}
+
+/// A client that visits a private service of another client.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientVisit {
+    pub(crate) visitor: String,
+    /// The address of the visitor, where this node knows it.
+    pub(crate) address: Option<SocketAddr>,
+    /// The client that has the service.
+    pub(crate) client: Name,
+    pub(crate) service: Name,
+}
+
+impl ClientVisit {
+    /// Waits for a live link of the client for this time at most, and returns the worker of the
+    /// link.
+    pub(crate) async fn find(
+        &self,
+        registry: &Registry,
+        from: usize,
+        patience: Duration,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<(Found, usize), ResetCode> {
+        let whom = (&self.client, &self.service, self.visitor.as_str());
+        let until = Instant::now() + patience;
+        registry.shared().private.wait(whom, from, until, is_gone).await
+    }
+
+    /// As [`Self::find`], also at the other nodes of the cluster.
+    pub(crate) async fn find_anywhere(
+        &self,
+        registry: &Registry,
+        from: usize,
+        patience: Duration,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<(VisitPlace, usize), ResetCode> {
+        let here = self.find(registry, from, patience, is_gone);
+        let abroad = registry.shared().private.abroad.get().and_then(Weak::upgrade);
+        let Some(abroad) = abroad else {
+            return here.await.map(|(found, worker)| (VisitPlace::Here(found), worker));
+        };
+        tokio::select! {
+            biased;
+            found = here => found.map(|(found, worker)| (VisitPlace::Here(found), worker)),
+            (found, worker) = seek(&abroad, &self.client, from) => {
+                Ok((VisitPlace::Abroad(found, Arc::clone(&abroad)), worker))
+            }
+        }
+    }
+
+    /// Joins `far` with a stream to the client, over a link of this worker.
+    pub(crate) fn lead(
+        &self,
+        worker: &Rc<Worker>,
+        found: &Found,
+        mut permits: Vec<Permit>,
+        far: Span,
+    ) -> Result<(), ResetCode> {
+        let link = worker.state.live_link(&found.session).ok_or(ResetCode::Shutdown)?;
+        let open = open(&link, &self.visitor, &self.service, found.priority);
+        let open = open.ok_or(ResetCode::Unknown)?;
+        permits.push(found.gate.admit().ok_or(ResetCode::Limit)?);
+        let stats = worker.state.of::<Served>().stats_of(&found.session, &self.service);
+        // The bytes are counted from the client's side, so the directions are swapped.
+        let far = far.carry(Crossing::far(stats, permits).of_visitor(self.address));
+        let opened = link.open(open, far.outlet());
+        far.join(opened.map_err(relay::open_error_code)?);
+        Ok(())
+    }
+
+    /// Joins `far` with a stream to the node that has the client, over a link of this worker. That
+    /// node counts the bytes of the service.
+    fn lead_abroad(
+        &self,
+        worker: &Rc<Worker>,
+        (found, abroad): (&FoundAbroad, &Arc<dyn FindsAbroad>),
+        permits: Vec<Permit>,
+        far: Span,
+    ) -> Result<(), ResetCode> {
+        let link = worker.state.live_link(&found.session).ok_or(ResetCode::Shutdown)?;
+        let open = found.open((&self.visitor, self.address), &self.client, &self.service);
+        let open = open.ok_or(ResetCode::Unknown)?;
+        let far = far.carry(Crossing::far(Rc::default(), permits).of_visitor(self.address));
+        let outlet = found.watch(Arc::clone(abroad), &self.client, far.outlet());
+        far.join(link.open(open, outlet).map_err(relay::open_error_code)?);
+        Ok(())
     }
 }

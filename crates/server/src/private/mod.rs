@@ -5,6 +5,10 @@
 //!   visitor's link ──OPEN home/ssh─> join ──may it? whose is it?─> bridge ──OPEN laptop/ssh─> home
 //! ```
 //!
+//! In a cluster the client may have its links with another node (`abroad.rs`). The stream then
+//! leads over the link to that node, which checks the rights once more and joins the stream with a
+//! stream to the client.
+//!
 //! A visitor without the right, or one that the client of the service does not name, immediately
 //! gets the answer of a service that does not exist. Where the visitor has the right and the client
 //! is away, the stream waits like other visitors. So the right on the server decides who may learn
@@ -13,11 +17,12 @@
 //! The right is checked when a stream is joined, that is, when a link between the two clients
 //! begins. A reload that revokes the right ends no link.
 
+mod abroad;
 mod joins;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use ::link::Link;
@@ -28,7 +33,8 @@ use relay::Gate;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-pub(super) use joins::Joins;
+pub(crate) use abroad::{FarWay, FindsAbroad, Seeking};
+pub(crate) use joins::{ClientVisit, Joins};
 use node::session::Session;
 
 /// The maximum number of streams, of all visitors, that wait for clients that are away: as many as
@@ -51,6 +57,8 @@ pub(crate) struct PrivateServices {
     waiting: AtomicU32,
     /// The streams of visitors by the name of their outcome.
     outcomes: Mutex<BTreeMap<&'static str, u64>>,
+    /// Finds clients at other nodes of the cluster.
+    abroad: OnceLock<Weak<dyn FindsAbroad>>,
 }
 
 /// The name of a stream that was joined.
@@ -89,10 +97,10 @@ struct PrivateService {
 
 /// The destination of a visitor's stream.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) session: Arc<Session>,
+pub(crate) struct Found {
+    session: Arc<Session>,
     gate: Arc<Gate>,
-    pub(super) priority: Priority,
+    priority: Priority,
 }
 
 /// Why a stream has no destination.
@@ -111,6 +119,12 @@ impl PrivateServices {
 
     fn outcomes(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on clients are also looked for at other nodes.
+    pub(crate) fn seek_by(&self, abroad: Weak<dyn FindsAbroad>) {
+        // A process is a node of one cluster.
+        let _ = self.abroad.set(abroad);
     }
 
     /// Counts a stream that was joined, or refused for this reason.
@@ -222,7 +236,7 @@ impl PrivateServices {
 }
 
 /// The request for the client of the service. `None`: the client is too old.
-pub(super) fn open(link: &Link, visitor: &str, service: &Name, priority: Priority) -> Option<Open> {
+fn open(link: &Link, visitor: &str, service: &Name, priority: Priority) -> Option<Open> {
     if !link.features().have(Features::PRIVATE) {
         return None;
     }

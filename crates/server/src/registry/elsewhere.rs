@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use cluster::names::Instance;
 use logging::AUDIT;
+use proto::control::ServiceSpec;
 use proto::greeting::{Grant, Refusal};
 
 use super::Registry;
@@ -36,6 +37,11 @@ impl Registry {
             return Err(Refusal::Superseded);
         }
         Ok(())
+    }
+
+    /// Whether the client has no rights in the cluster.
+    pub(crate) fn is_revoked(&self, name: &str) -> bool {
+        self.presence.as_ref().is_some_and(|presence| presence.is_revoked(name))
     }
 
     /// From now on clients should go to other nodes.
@@ -81,6 +87,15 @@ impl Registry {
         clients
     }
 
+    /// The services that a client publishes at the resource of this claim.
+    pub(crate) async fn services_at(
+        &self,
+        client: &str,
+        claim: (&Key, Generation),
+    ) -> Vec<ServiceSpec> {
+        self.published.services_at(client, claim).await
+    }
+
     /// Applies the registration of a client again that has lost an address, and tells the client.
     pub(crate) async fn review_lost(&self, client: &str) {
         self.review(client).await;
@@ -99,7 +114,7 @@ mod tests {
     use config::{ServerFlags, Text};
     use ops::Serving as _;
     use proto::HttpOptions;
-    use proto::control::{Register, Registered, ServiceErrorCode, ServiceSpec, ServiceTerms};
+    use proto::control::{Register, Registered, ServiceErrorCode, ServiceTerms};
     use proto::greeting::{Name, StoredCredential};
     use tokio::task::JoinSet;
     use tokio::time::sleep;

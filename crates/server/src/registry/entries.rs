@@ -13,14 +13,15 @@ use proto::InstanceId;
 use proto::greeting::{Name, StoredCredential};
 
 use super::super::enrolments::Revoked;
+use super::common::StoredChange;
 use super::takeover::close_links;
 use super::{Registry, listing};
 
 impl Registry {
-    /// Enrols a client that proved its code; see [`Enrolments::finish`]. False: the code is not
+    /// Enrols a client that proved its code; see [`Enrolments::store`]. False: the code is not
     /// valid any more.
     ///
-    /// [`Enrolments::finish`]: super::super::enrolments::Enrolments::finish
+    /// [`Enrolments::store`]: super::super::enrolments::Enrolments::store
     pub(crate) async fn enroll(
         &self,
         name: &Name,
@@ -29,11 +30,17 @@ impl Registry {
     ) -> anyhow::Result<bool> {
         let shared = &self.shared;
         let _turn = shared.enrolments.turn().await;
+        let Some(used) = self.take_code(name, code).await? else { return Ok(false) };
         // A reload may have configured a client of this name since the code was made.
         let is_client = shared.clients.are_told_of(name.as_str());
-        let Some(grant) = shared.enrolments.finish(name, code, enrolled, is_client).await? else {
-            return Ok(false);
-        };
+        let change = StoredChange::Enrol { used: &used, enrolled: &enrolled, is_client };
+        let stored = self.change_shared(name, change).await;
+        if stored.is_err() {
+            // The code stays valid, because the disk may have room again in a minute.
+            self.give_back_code(name, used).await;
+        }
+        let Some(grant) = stored? else { return Ok(false) };
+        self.restore(name).await?;
         let changes = shared.clients.put(&grant, false)?;
         let client = name.as_str();
         if is_client {
@@ -67,7 +74,8 @@ impl Registry {
         if client.is_none_or(|client| client.renewal.as_ref() != Some(credential)) {
             return Ok(());
         }
-        let Some(grant) = shared.enrolments.settle(name, credential).await? else { return Ok(()) };
+        let settled = self.change_shared(name, StoredChange::Settle(credential)).await?;
+        let Some(grant) = settled else { return Ok(()) };
         let mut changes = shared.clients.put(&grant, false)?;
         changes.credential_gone.clear();
         tracing::info!(target: AUDIT, client = name.as_str(), "first log-in with the new token of client {name}: the old token is void");
@@ -83,7 +91,12 @@ impl Registry {
     pub(crate) async fn change(&self, change: Change) -> anyhow::Result<Option<Applied>> {
         let _turn = self.shared.enrolments.turn().await;
         let enrolments = &self.shared.enrolments;
-        let Some(grant) = enrolments.change(change.clone()).await? else { return Ok(None) };
+        let changed = match Name::new(change.name()) {
+            Ok(name) => self.change_shared(&name, StoredChange::Change(&change)).await?,
+            // The store says what is wrong with the name.
+            Err(_) => enrolments.change(change.clone()).await?,
+        };
+        let Some(grant) = changed else { return Ok(None) };
         self.apply_client(&change, &grant, false).await.map(Some)
     }
 
@@ -170,17 +183,24 @@ impl Registry {
     pub(crate) async fn revoke(&self, name: &Name) -> anyhow::Result<bool> {
         let shared = &self.shared;
         let _turn = shared.enrolments.turn().await;
+        let elsewhere = self.revoke_elsewhere(name).await?;
         let Revoked { code, client } = shared.enrolments.revoke(name).await?;
         if !client {
             // A client of the configuration stays.
-            return Ok(code);
+            return Ok(code || elsewhere);
         }
+        self.remove_client(name).await;
+        Ok(true)
+    }
+
+    /// Ends all that a client has which the store does not have any more.
+    pub(super) async fn remove_client(&self, name: &Name) {
+        let shared = &self.shared;
         let changes = shared.clients.remove(name.as_str());
         self.published.forget(name.as_str()).await;
         self.note_removal(name.as_str());
         tracing::info!(target: AUDIT, client = name.as_str(), "client {name} is revoked");
         self.tell_of(name.as_str(), ClientChange::Revoked);
         self.follow(&changes).await;
-        Ok(true)
     }
 }

@@ -14,10 +14,12 @@ use super::ServerShared;
 use super::brake::Brake;
 use super::directory::Directory;
 use super::presence::{Presence, instance_of};
+use super::shared_clients::{MaybeShared, SharedClients};
 use super::sightings::Sightings;
 use node::descriptors;
 use node::session::{Handle, Session};
 
+mod common;
 mod elsewhere;
 mod entries;
 mod listing;
@@ -28,7 +30,7 @@ mod registration;
 mod sessions;
 mod takeover;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub(super) use listing::ClientNotes;
 use pending::Pending;
@@ -59,6 +61,8 @@ pub(crate) struct Registry {
     published: Published,
     /// What the cluster is told of the processes of clients; `None`: the server is alone.
     presence: Option<Arc<Presence>>,
+    /// The codes and the enrolled clients of the cluster; `None`: the server is alone.
+    common: MaybeShared,
     /// The server is stopping: it accepts no new link and publishes nothing. A resumed link
     /// continues, because its streams may finish.
     leaving: AtomicBool,
@@ -72,6 +76,9 @@ impl Registry {
         presence: Option<Arc<Presence>>,
     ) -> Arc<Self> {
         let limits = (descriptors::of_listeners(), descriptors::kept() / 4);
+        let common = presence
+            .as_ref()
+            .map(|presence| Arc::new(SharedClients::new(presence.cluster().clone())));
         let published = Published::new(limits, directory, shared.public_bind);
         Arc::new_cyclic(|own| Self {
             own: Weak::clone(own),
@@ -87,6 +94,7 @@ impl Registry {
             ranked: Mutex::default(),
             published,
             presence,
+            common,
             leaving: AtomicBool::new(false),
         })
     }

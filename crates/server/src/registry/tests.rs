@@ -18,6 +18,7 @@ use proto::control::{
     ServiceTerms,
 };
 use proto::greeting::{Features, Name, StoredCredential, Token};
+use zeroize::Zeroizing;
 
 use super::sessions::tests::{greeting, log_in};
 use super::*;
@@ -30,7 +31,7 @@ const HERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7);
 
 /// A store in memory.
 #[derive(Debug, Default)]
-struct Store {
+pub(crate) struct Store {
     clients: Mutex<BTreeMap<String, Vec<StoredCredential>>>,
     is_full: AtomicBool,
 }
@@ -94,6 +95,17 @@ impl Enrolled for Store {
 
     fn remove(&self, name: &Name) -> io::Result<bool> {
         Ok(self.clients.lock().unwrap().remove(name.as_str()).is_some())
+    }
+
+    fn entry(&self, name: &Name) -> anyhow::Result<Option<Zeroizing<String>>> {
+        let tokens = self.tokens(name.as_str());
+        let text = tokens.iter().map(|token| token.text().to_string()).collect::<Vec<_>>();
+        Ok((!text.is_empty()).then(|| text.join(" ").into()))
+    }
+
+    fn adopt(&self, name: &Name, entry: &str, _: IpAddr) -> anyhow::Result<ClientGrant> {
+        let tokens = entry.split(' ').map(StoredCredential::of).collect::<Result<_, _>>()?;
+        self.put(name.as_str(), tokens)
     }
 }
 

@@ -12,6 +12,7 @@ use ops::clients::Change;
 use ops::enrol::Order;
 use proto::greeting::{Name, StoredCredential};
 use server::Enrolled;
+use zeroize::Zeroizing;
 
 use super::kept::{checked, granted};
 
@@ -70,6 +71,14 @@ impl Enrolled for Fleeting {
 
     fn remove(&self, name: &Name) -> io::Result<bool> {
         Ok(self.clients().remove(name.as_str()).is_some())
+    }
+
+    fn entry(&self, _: &Name) -> anyhow::Result<Option<Zeroizing<String>>> {
+        bail!("the server of the demo is no node of a cluster")
+    }
+
+    fn adopt(&self, _: &Name, _: &str, _: IpAddr) -> anyhow::Result<ClientGrant> {
+        bail!("the server of the demo is no node of a cluster")
     }
 }
 

@@ -191,6 +191,24 @@ impl Enrolled for Kept {
     fn remove(&self, name: &Name) -> io::Result<bool> {
         Ok(if_there(fs::remove_file(self.file(name)))?.is_some())
     }
+
+    fn entry(&self, name: &Name) -> anyhow::Result<Option<Zeroizing<String>>> {
+        let path = self.file(name);
+        if !path.exists() {
+            return Ok(None);
+        }
+        Ok(Some(Zeroizing::new(input::read_own(&path)?)))
+    }
+
+    fn adopt(&self, name: &Name, entry: &str, public_bind: IpAddr) -> anyhow::Result<ClientGrant> {
+        let path = self.file(name);
+        let grant = parse(&path, entry, public_bind)?.config;
+        ensure!(grant.name == name.as_str(), "the entry belongs to client `{}`", grant.name);
+        create_private(&self.0)?;
+        write_private(&self.0, &format!("{name}{SUFFIX}"), entry.as_bytes())
+            .with_context(|| format!("writing {}", path.display()))?;
+        Ok(grant)
+    }
 }
 
 /// The name in an order whose rights are well-formed.
@@ -296,6 +314,28 @@ mod tests {
     use ops::clients::LimitOrder;
 
     use super::*;
+
+    #[test]
+    fn a_client_is_stored_by_the_entry_of_another_node() {
+        let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let [here, there] = dirs.each_ref().map(|dir| Kept::in_state(dir.path()));
+        let bind: IpAddr = Ipv4Addr::UNSPECIFIED.into();
+        let credential = StoredCredential { stored_key: [1; 32], server_key: [2; 32] };
+        let (home, other) = (Name::new("home").unwrap(), Name::new("other").unwrap());
+        let order = Order::new("home", [&["10000".to_owned()], &[]], &[]);
+        let grant = here.write(&order, &credential, bind).unwrap();
+        assert!(there.entry(&home).unwrap().is_none());
+        let entry = here.entry(&home).unwrap().unwrap();
+        assert_eq!(there.adopt(&home, &entry, bind).unwrap(), grant);
+        assert!(there.adopt(&other, &entry, bind).is_err() && !there.has(&other));
+        // A later entry takes the place of the first.
+        let more = Order::new("home", [&["10001".to_owned()], &[]], &[]);
+        let grant = here.change(&Change::Allow(more), bind).unwrap();
+        let entry = here.entry(&home).unwrap().unwrap();
+        assert_eq!(there.adopt(&home, &entry, bind).unwrap(), grant);
+        assert!(there.adopt(&home, "name: home", bind).is_err(), "no token");
+        assert_eq!(there.entry(&home).unwrap(), Some(entry));
+    }
 
     #[test]
     fn rights_to_hosts_are_in_the_file_of_a_client() {

@@ -131,6 +131,7 @@ fn dialler(settings: Rc<Settings>, denied: u16) -> impl Fn(Open, Box<dyn Inlet>)
             | Target::Measure(_)
             | Target::Private { .. }
             | Target::Hop(_)
+            | Target::Ask(_)
             | Target::Detour(_)) => {
                 panic!("{other:?}")
             }

@@ -18,16 +18,22 @@
 //! | `resource.rs` | where a resource leads, and when it is looked for again |
 //! | `place.rs` | what the cluster says about a resource |
 //! | `ground.rs` | what the files above need of the node around them |
+//! | `terms.rs` | terms of services that the cluster does not know, from the node of the client |
 //! | `entrances.rs` | opening and closing the entrances of a resource |
 //! | `ports.rs` | the ports that clients of other nodes hold |
 //! | `names.rs` | the names of clients of other nodes |
+//! | `asking.rs` | questions to other nodes |
+//! | `clients.rs` | the clients of other nodes that have private services |
 
+mod asking;
+mod clients;
 mod entrances;
 mod ground;
 mod names;
 mod place;
 mod ports;
 mod resource;
+mod terms;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -7,10 +7,15 @@ use std::time::Duration;
 use cluster::names::{Key, Space};
 use node::names::{self, NameSeeker, Sought};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::FarServices;
 use super::place::{FarPlace, Looked};
+
+/// The interval at which names are reviewed whose terms may turn visitors away, and the most names
+/// of an interval: reads of the directory that cost etcd 3 % of a core.
+const REVIEW: Duration = Duration::from_secs(1);
+const REVIEWED: usize = 500;
 
 /// The longest time for which a visitor waits for answers about a name: the engine has 1 s, and the
 /// other nodes have 1 s more.
@@ -29,6 +34,29 @@ impl NameSeeker for FarServices {
 }
 
 impl FarServices {
+    /// Reviews the names whose terms may turn visitors away, until the node ends.
+    pub(in crate::hops) async fn review_names(self: Arc<Self>) {
+        loop {
+            sleep(REVIEW).await;
+            let guarded: Vec<_> = {
+                let resources = self.resources();
+                let names = resources.iter().filter(|(key, _)| matches!(key, Key::Host(..)));
+                names.map(|(_, it)| it).filter(|it| it.is_guarded()).cloned().collect()
+            };
+            for (nth, part) in guarded.chunks(REVIEWED).enumerate() {
+                if nth > 0 {
+                    sleep(REVIEW).await;
+                }
+                let mut reviews = JoinSet::new();
+                for resource in part {
+                    let resource = Arc::clone(resource);
+                    reviews.spawn(async move { resource.review().await });
+                }
+                while reviews.join_next().await.is_some() {}
+            }
+        }
+    }
+
     /// Looks for names, which are questions of one batch, and opens the entrances of the closest
     /// name of each space.
     async fn seek_all(self: Arc<Self>, names: Vec<(names::Space, Arc<str>)>) {

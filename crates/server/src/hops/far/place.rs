@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cluster::names::{ClientName, Generation, Instance, Key, NodeId};
 use cluster::node::{Located, Subject};
-use cluster::record::Holding;
+use cluster::record::{At, Holding};
 use node::session::Session;
 use proto::control::ServiceSpec;
 use proto::greeting::Name;
@@ -58,6 +58,7 @@ impl FarPlace {
                 service: service.clone(),
                 claim: self.claim.0,
                 mark: None,
+                visitor: None,
             }),
             ClientWay::Here(_) | ClientWay::Nowhere => Target::Service(service.as_str().to_owned()),
         }
@@ -106,11 +107,10 @@ impl FarGround {
         }
         let services = match about::decode(&record.about) {
             Ok(about) if about.is_whole => about.services,
-            Ok(_) => {
-                let (client, node) = (&record.client, &record.node);
-                tracing::debug!(%client, %node, ?key, "the terms of a service fit no record");
-                return Looked::Gone;
-            }
+            Ok(_) => match self.ask_terms(claim, record).await {
+                Some(services) => services,
+                None => return Looked::Away,
+            },
             Err(error) => {
                 let (client, node) = (&record.client, &record.node);
                 tracing::warn!(
@@ -137,20 +137,25 @@ impl FarGround {
                 ClientWay::Here(self.registry.processes_of(client.as_str(), instance))
             }
             Located::There { generation, record, .. } => {
-                let others = record.homes.iter().filter(|home| home.node != self.node);
-                let mut sessions: Vec<_> =
-                    others.filter_map(|home| self.nodes.session(&home.node)).collect();
-                // The nodes take turns as the first choice, so that visitors of many clients spread
-                // over the nodes. A node without a live link comes last.
-                let turn = usize::try_from(instance_turn(record.instance)).unwrap_or(0);
-                let turns = turn.checked_rem(sessions.len()).unwrap_or(0);
-                sessions.rotate_left(turns);
-                sessions.sort_by_key(|session| !session.answers());
-                ClientWay::Nodes(record.instance, generation, sessions)
+                ClientWay::Nodes(record.instance, generation, self.sessions(&record))
             }
             Located::Nowhere => ClientWay::Nowhere,
             Located::Held { .. } | Located::Away => of_claim(),
         }
+    }
+
+    /// The sessions of the links to the nodes of a client. The nodes take turns as the first
+    /// choice, so that visitors of many clients spread over the nodes. A node without a live link
+    /// comes last.
+    pub(super) fn sessions(&self, record: &At) -> Vec<Arc<Session>> {
+        let others = record.homes.iter().filter(|home| home.node != self.node);
+        let mut sessions: Vec<_> =
+            others.filter_map(|home| self.nodes.session(&home.node)).collect();
+        let turn = usize::try_from(instance_turn(record.instance)).unwrap_or(0);
+        let turns = turn.checked_rem(sessions.len()).unwrap_or(0);
+        sessions.rotate_left(turns);
+        sessions.sort_by_key(|session| !session.answers());
+        sessions
     }
 }
 

@@ -2,13 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster::names::Key;
 use cluster_node::HeldPorts;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::FarServices;
 use super::place::Looked;
+
+/// The time after which ports are looked at again about which the node of the client has given no
+/// answer.
+const AGAIN: Duration = Duration::from_secs(2);
 
 impl FarServices {
     /// Follows the held ports until the node ends.
@@ -19,7 +25,7 @@ impl FarServices {
         let mut was_full = false;
         loop {
             let held = ports.borrow_and_update().clone();
-            let is_full = self.apply(&held).await;
+            let (is_full, is_whole) = self.apply(&held).await;
             if is_full && !was_full {
                 let most = self.ports_max;
                 tracing::warn!(
@@ -28,14 +34,17 @@ impl FarServices {
                 );
             }
             was_full = is_full;
-            if ports.changed().await.is_err() {
-                return;
+            tokio::select! {
+                changed = ports.changed() => if changed.is_err() { return },
+                () = sleep(AGAIN), if !is_whole => {}
             }
         }
     }
 
-    /// Opens and closes ports. Returns whether there are more ports than may be open.
-    async fn apply(&self, held: &HeldPorts) -> bool {
+    /// Opens and closes ports. Returns whether there are more ports than may be open, and whether
+    /// all that is needed of them was known.
+    async fn apply(&self, held: &HeldPorts) -> (bool, bool) {
+        let mut is_whole = true;
         let others = held.iter().filter(|(_, (_, holding))| holding.node != self.ground.node);
         let wanted: Vec<_> = others.take(self.ports_max).collect();
         let is_full =
@@ -59,9 +68,9 @@ impl FarServices {
                     resource.lead(place).await;
                 }
                 Looked::Gone => self.close(key).await,
-                Looked::Away => {}
+                Looked::Away => is_whole = false,
             }
         }
-        is_full
+        (is_full, is_whole)
     }
 }

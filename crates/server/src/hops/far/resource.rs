@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use cluster::names::{ClientName, Generation, Key};
-use cluster::node::Subject;
+use cluster::node::{Located, Subject};
 use node::backends::Locator;
 use node::session::{HOLD, Session};
 use proto::Hop;
@@ -113,6 +113,41 @@ impl Resource {
     pub(super) fn claim(&self) -> Option<Generation> {
         let state = self.state();
         state.place.as_ref().filter(|_| !state.is_refused).map(|place| place.claim)
+    }
+
+    /// The claim of a resource whose terms may turn visitors away at this node: the node of the
+    /// client does not hear of such visitors, and so cannot say that the terms have changed.
+    fn guarded(&self) -> Option<Generation> {
+        let state = self.state();
+        let place = state.place.as_ref().filter(|_| !state.is_refused && !state.is_closed)?;
+        place.services.iter().any(turns_away).then_some(place.claim)
+    }
+
+    /// Whether the terms of the resource have to be reviewed from time to time.
+    pub(super) fn is_guarded(&self) -> bool {
+        self.guarded().is_some()
+    }
+
+    /// Looks whether the resource has another claim by now, and so other terms.
+    pub(super) async fn review(self: &Arc<Self>) {
+        let Some(claim) = self.guarded() else { return };
+        let subject = Subject::Resource(self.key.clone());
+        // The node keeps what it has found.
+        self.ground.places.refused(subject.clone(), claim);
+        let looked = match self.ground.places.find(subject).await {
+            Located::Held { generation, .. } if generation == claim => return,
+            Located::Held { generation, record, .. } => {
+                self.ground.read(&self.key, generation, &record).await
+            }
+            Located::Nowhere | Located::Here(_) | Located::There { .. } => Looked::Gone,
+            Located::Away => Looked::Away,
+        };
+        match looked {
+            Looked::At(place) => drop(self.lead(place).await),
+            Looked::Gone => (self.forget)(),
+            // The former terms stay in force, as those of each service while etcd does not answer.
+            Looked::Away => {}
+        }
     }
 
     /// A node has refused a visitor that this hop led there.
@@ -291,6 +326,12 @@ impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resource").field("key", &self.key).finish_non_exhaustive()
     }
+}
+
+/// Whether a service may answer visitors at the node that they reached.
+fn turns_away(spec: &ServiceSpec) -> bool {
+    let (http, visitors) = (&spec.terms.http, &spec.terms.visitors);
+    !http.basic_auth.is_empty() || http.redirect.is_some() || !visitors.are_all()
 }
 
 /// Logs that a service of a client of another node has no entrance here.

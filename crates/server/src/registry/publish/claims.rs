@@ -14,7 +14,7 @@ use super::address::{Outcome, Place, Public};
 use super::of_client::{Ahead, Closed, Entry, OfClient, Registration};
 use super::registrant::Registrant;
 use crate::about;
-use crate::directory::{Chosen, Claim, Key, NodeEpoch, NotGiven, Owner, Port};
+use crate::directory::{Chosen, Claim, Generation, Key, NodeEpoch, NotGiven, Owner, Port};
 
 impl OfClient {
     /// The process of a registration as an owner of resources.
@@ -61,6 +61,12 @@ impl OfClient {
             return "".into();
         }
         about::encode(&[at(spec, public, text)]).into()
+    }
+
+    /// The services of the client alone at the resource of a claim.
+    pub(super) fn services_at(&self, (key, generation): (&Key, Generation)) -> Vec<ServiceSpec> {
+        let own = self.entrances.values().filter(|entry| entry.held.0.is(key, generation));
+        own.filter_map(Entry::spec).collect()
     }
 
     /// Claims the resources of the new addresses of a registration in one batch, because each

@@ -30,7 +30,9 @@ use link::Held;
 use logging::{AUDIT, RepeatLimit};
 use ops::events::Changed;
 use ops::status::{self, ServiceState, Told};
-use proto::control::{Register, Registered, ServiceError, ServiceErrorCode, ServiceResult};
+use proto::control::{
+    Register, Registered, ServiceError, ServiceErrorCode, ServiceResult, ServiceSpec,
+};
 use tokio::sync::{OwnedMutexGuard, watch};
 use tracing::field::display;
 
@@ -170,6 +172,17 @@ impl Published {
         let mut turn = self.turn(client).await;
         let why = Closed { is_news: true, is_final: false };
         turn.mine.close(|entry| entry.held.0.is(key, generation), at, why).await;
+    }
+
+    /// The services at the resource of this claim, as another node has to know them.
+    pub(super) async fn services_at(
+        &self,
+        client: &str,
+        claim: (&Key, Generation),
+    ) -> Vec<ServiceSpec> {
+        let mut services = self.turn(client).await.mine.services_at(claim);
+        services.extend(self.shares.services_at(claim).await);
+        services
     }
 
     /// Closes the shared entrances at the resource of this claim. Returns the clients that shared

@@ -55,6 +55,16 @@ impl Shares {
         all.names.retain(|_, (_, claim)| claim.strong_count() > 0);
         clients
     }
+
+    /// The shared services at the resource of a claim.
+    pub(super) async fn services_at(
+        &self,
+        (key, generation): (&Key, Generation),
+    ) -> Vec<ServiceSpec> {
+        let all = self.0.lock().await;
+        let own = all.entrances.values().filter(|entry| entry.held.0.is(key, generation));
+        own.filter_map(Entry::spec).collect()
+    }
 }
 
 impl OfClient {
@@ -229,6 +239,19 @@ impl Entry {
         let about = self.about_of(&heir.picked.aim, directory.is_shared());
         let passed = Claim::pass(directory, &[(Arc::clone(claim), about)], &owner).await;
         !passed.contains(&Err(NotGiven::Taken))
+    }
+
+    /// The service at the entrance, as another node publishes it. All services that share an
+    /// entrance have the same terms for visitors.
+    pub(super) fn spec(&self) -> Option<ServiceSpec> {
+        let in_force = self.entrance.in_force();
+        let aim = in_force.aim();
+        let name = Name::new(&aim.name).ok()?;
+        let public = match &self.host {
+            Some((host, _)) => host.to_string(),
+            None => self.entrance.address.clone(),
+        };
+        Some(ServiceSpec { name, public: vec![public], terms: aim.terms.clone() })
     }
 
     /// What other servers need to know of the service that this aim leads to.
