@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::engine::{Lease, NoReply};
+use cluster::heirloom::Heirloom;
 use cluster::node::{
     EngineRequest, Node, NodeEvent, NodeInput, NodeSettings, OpenVerdict, Output, PeerOpen,
     RequestId, ServerWish, WatchId, Watched,
@@ -66,14 +67,25 @@ pub(crate) struct NodeDriver<M> {
     is_leaving: bool,
     /// The lease that the node has left behind.
     lease: Option<Lease>,
+    /// Who waits for what this process leaves to the next.
+    heirloom: Option<oneshot::Sender<Option<Box<Heirloom>>>>,
 }
 
 impl<M: PeerMail> NodeDriver<M> {
-    /// A node that joins.
-    pub(crate) fn new(settings: NodeSettings, out: Outlets<M>, mailbox: Arc<Mailbox>) -> Self {
+    /// A node that joins, or that goes on with what a former process has left.
+    pub(crate) fn new(
+        settings: NodeSettings,
+        left: Option<&Heirloom>,
+        out: Outlets<M>,
+        mailbox: Arc<Mailbox>,
+    ) -> Self {
         let clock = NodeClock::start();
+        let node = match left {
+            Some(left) => Node::adopt(settings, left, clock.now()),
+            None => Node::new(settings, clock.now()),
+        };
         Self {
-            node: Node::new(settings, clock.now()),
+            node,
             clock,
             out,
             open: OpenQuestions::new(Arc::clone(&mailbox)),
@@ -83,6 +95,7 @@ impl<M: PeerMail> NodeDriver<M> {
             is_stuck: false,
             is_leaving: false,
             lease: None,
+            heirloom: None,
         }
     }
 
@@ -90,6 +103,8 @@ impl<M: PeerMail> NodeDriver<M> {
     pub(crate) async fn serve(mut self, mut ends: NodeEnds, from: FromEngine) -> Option<Lease> {
         let FromEngine { mut answers, mut reports } = from;
         self.give(NodeInput::Timeout);
+        // What has arrived before this process was to serve.
+        self.take_mail();
         while !self.is_leaving {
             if self.is_stuck {
                 self.leave();
@@ -143,12 +158,19 @@ impl<M: PeerMail> NodeDriver<M> {
     /// Takes a question, and some of those behind it. What was told before them is known first.
     fn ask(&mut self, first: Question, more: &mut mpsc::Receiver<Question>) {
         let (mut wishes, mut count) = (Vec::new(), 1);
+        let mut is_over = false;
         let mut question = Some(first);
         while let Some(asked) = question {
             match asked {
                 Question::Claim(wanted, reply) => wishes.extend(self.open.claim(wanted, reply)),
                 Question::Find(subject, reply) => wishes.extend(self.open.find(subject, reply)),
                 Question::Blobs(batch, reply) => wishes.extend(self.open.blobs(batch, reply)),
+                Question::HandOver(reply) => {
+                    self.heirloom = Some(reply);
+                    wishes.push(ServerWish::HandOver);
+                }
+                Question::GoOn => wishes.push(ServerWish::GoOn),
+                Question::End => is_over = true,
                 Question::Snapshot(reply) => {
                     // Who has asked may have given up meanwhile.
                     let _ = reply.send(self.node.snapshot(self.clock.now()));
@@ -159,6 +181,8 @@ impl<M: PeerMail> NodeDriver<M> {
         }
         self.take_mail();
         self.give(NodeInput::Wishes(wishes));
+        // The next process has the lease.
+        self.is_leaving |= is_over;
     }
 
     fn judge(&mut self, open: &PeerOpen, reply: oneshot::Sender<OpenVerdict>) {
@@ -271,6 +295,13 @@ impl<M: PeerMail> NodeDriver<M> {
                 self.out.views.is_ready(is_ready);
                 Ok(())
             }
+            Output::HandedOver(left) => {
+                if let Some(reply) = self.heirloom.take() {
+                    // Who has asked may have given up meanwhile, and goes on.
+                    let _ = reply.send(left);
+                }
+                Ok(())
+            }
             Output::Report(event) => {
                 self.report(event);
                 Ok(())
@@ -287,7 +318,9 @@ impl<M: PeerMail> NodeDriver<M> {
 
     fn report(&mut self, event: NodeEvent) {
         match &event {
-            NodeEvent::Joined(epoch) => self.out.views.has_epoch(Some(*epoch)),
+            NodeEvent::Joined(epoch) | NodeEvent::GoesOn(epoch) => {
+                self.out.views.has_epoch(Some(*epoch))
+            }
             NodeEvent::EpochEnded(_) | NodeEvent::StoreRestored => self.out.views.has_epoch(None),
             NodeEvent::NameTaken { .. }
             | NodeEvent::NoCommonVersion(_)
@@ -355,7 +388,7 @@ mod tests {
         let (_answers, answers) = mpsc::channel(1);
         let (_reports, reports) = mpsc::channel(1);
         let out = Outlets { mail: NoMail, lanes, watch, events, views };
-        let mut driver = NodeDriver::new(settings(), out, Arc::clone(&ends.mailbox));
+        let mut driver = NodeDriver::new(settings(), None, out, Arc::clone(&ends.mailbox));
         let client = ClientName::new("c").unwrap();
         for instance in [1, 2] {
             assert!(!driver.is_stuck);

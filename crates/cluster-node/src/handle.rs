@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use cluster::blob::{BlobOutcome, BlobWish};
+use cluster::heirloom::Heirloom;
 use cluster::names::{ClientName, Generation, Instance, Key, NodeId};
 use cluster::node::{Claimed, Located, NodeSnapshot, OpenVerdict, PeerMessage, PeerOpen, Subject};
 use cluster::record::At;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
 
 use crate::mailbox::Mailbox;
 use crate::open::{GivenClaims, WantedClaim};
@@ -18,6 +21,9 @@ use crate::views::{HeldPorts, LivingNodes, Membership, Views};
 /// node takes them within milliseconds, and further callers wait for room.
 const QUESTIONS: usize = 256;
 
+/// The longest time until no batch is under way: a batch has 1 s, and is sent again.
+const HANDING_OVER: Duration = Duration::from_secs(2);
+
 /// What is asked of the node.
 #[derive(Debug)]
 pub(crate) enum Question {
@@ -25,6 +31,9 @@ pub(crate) enum Question {
     Find(Subject, oneshot::Sender<Located>),
     Blobs(Vec<BlobWish>, oneshot::Sender<Vec<BlobOutcome>>),
     Snapshot(oneshot::Sender<NodeSnapshot>),
+    HandOver(oneshot::Sender<Option<Box<Heirloom>>>),
+    GoOn,
+    End,
 }
 
 /// A stream that the node is to judge.
@@ -180,6 +189,36 @@ impl Cluster {
         self.mailbox.leave();
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
+    }
+
+    /// What the next process of this node needs to go on with its epoch ([`join_after`]). From then
+    /// on the node writes nothing and renews nothing: [`Self::go_on`] or [`Self::end`] has to
+    /// follow within the time of a lease. `None`: the node is no member, or the engine does not
+    /// answer in 2 s, and the node goes on.
+    ///
+    /// [`join_after`]: crate::join_after
+    pub async fn hand_over(&self) -> Option<Heirloom> {
+        let (reply, left) = oneshot::channel();
+        self.questions.send(Question::HandOver(reply)).await.ok()?;
+        let left = timeout(HANDING_OVER, left).await;
+        if left.is_err() {
+            self.go_on().await;
+        }
+        left.ok()?.ok()?.map(|left| *left)
+    }
+
+    /// The next process does not go on: this process does.
+    pub async fn go_on(&self) {
+        // A node that has ended does not go on.
+        let _ = self.questions.send(Question::GoOn).await;
+    }
+
+    /// The next process goes on: the node ends, and its lease and its records stay.
+    pub async fn end(&self) {
+        if self.questions.send(Question::End).await.is_ok() {
+            let mut ended = self.ended.clone();
+            while ended.changed().await.is_ok() {}
+        }
     }
 
     /// How the node is doing, for a page of status; `None` if it has ended. The node answers

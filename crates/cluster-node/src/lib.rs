@@ -66,5 +66,5 @@ pub use lanes::ANSWER;
 pub use open::WantedClaim;
 pub use over_etcd::{EtcdCaller, EtcdFollower};
 pub use peers::PeerMail;
-pub use task::{LEAVING, join};
+pub use task::{LEAVING, join, join_after};
 pub use views::{HeldPorts, LivingNode, LivingNodes, Membership};

@@ -138,6 +138,17 @@ impl Mailbox {
         self.tell(|mail| mail.leaves = true);
     }
 
+    /// Waits until the node is to leave. What arrives meanwhile stays. Cancel-safe.
+    pub(crate) async fn leaves(&self) {
+        loop {
+            let arrived = self.arrived.notified();
+            if self.lock().leaves {
+                return;
+            }
+            arrived.await;
+        }
+    }
+
     /// Waits until something has arrived. Cancel-safe.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;

@@ -1,9 +1,10 @@
 //! The future of a node: its driver, the lanes to the engine and the watch, until the node leaves.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::heirloom::Heirloom;
 use cluster::node::NodeSettings;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -33,12 +34,32 @@ pub fn join<E: Engine, M: PeerMail>(
     engine: E,
     mail: M,
 ) -> (Cluster, ServerEvents, impl Future<Output = ()> + Send + 'static) {
+    join_after(settings, engine, mail, ready(None))
+}
+
+/// As [`join`], for a process that may go on in the place of a former process of its node: `left`
+/// is what the former process leaves ([`Cluster::hand_over`]). The node does nothing before it
+/// knows that; with `None` it joins anew.
+pub fn join_after<E: Engine, M: PeerMail>(
+    settings: NodeSettings,
+    engine: E,
+    mail: M,
+    left: impl Future<Output = Option<Heirloom>> + Send + 'static,
+) -> (Cluster, ServerEvents, impl Future<Output = ()> + Send + 'static) {
     let (events, received) = EventSender::new(EVENTS);
     let (senders, views) = ViewSenders::new();
     let (end, ended) = watch::channel(());
     let (cluster, ends) = Cluster::new(views, ended);
     let node = async move {
-        run(settings, engine, ends, (mail, events, senders)).await;
+        let left = tokio::select! {
+            left = left => Some(left),
+            () = ends.mailbox.leaves() => None,
+        };
+        match left {
+            Some(left) => run(settings, left, engine, ends, (mail, events, senders)).await,
+            // The process ends before it was to serve.
+            None => ends.mailbox.end(),
+        }
         // Whoever waits for the end of the node goes on.
         drop(end);
     };
@@ -47,6 +68,7 @@ pub fn join<E: Engine, M: PeerMail>(
 
 async fn run<E: Engine, M: PeerMail>(
     settings: NodeSettings,
+    left: Option<Heirloom>,
     engine: E,
     ends: NodeEnds,
     (mail, events, views): (M, EventSender, ViewSenders),
@@ -58,7 +80,7 @@ async fn run<E: Engine, M: PeerMail>(
     let (reports, reported) = mpsc::channel(REPORTS);
     let (watch, wanted) = watch::channel(None);
     let out = Outlets { mail, lanes, watch, events, views };
-    let driver = NodeDriver::new(settings, out, Arc::clone(&mailbox));
+    let driver = NodeDriver::new(settings, left.as_ref(), out, Arc::clone(&mailbox));
     let lease = tokio::select! {
         lease = driver.serve(ends, FromEngine { answers: answered, reports: reported }) => lease,
         () = lane(engine.caller(), renewals, answers.clone()) => None,
@@ -69,7 +91,7 @@ async fn run<E: Engine, M: PeerMail>(
     };
     mailbox.end();
     let Some(lease) = lease else {
-        info!(%node, "this node has ended; it was no member of the cluster");
+        info!(%node, "this node has ended in this process: it was no member, or goes on in another");
         return;
     };
     match timeout(LEAVING, engine.caller().revoke(lease)).await {

@@ -18,6 +18,13 @@ pub(crate) fn line(event: &NodeEvent) -> (Level, String) {
         NodeEvent::Joined(epoch) => {
             (Level::INFO, format!("this node has joined the cluster (epoch {})", epoch.0))
         }
+        NodeEvent::GoesOn(epoch) => (
+            Level::INFO,
+            format!(
+                "this process goes on in the cluster in the place of its former process (epoch {})",
+                epoch.0
+            ),
+        ),
         NodeEvent::EpochEnded(epoch) => (
             Level::WARN,
             format!(
@@ -113,6 +120,7 @@ mod tests {
         let bad = NodeEvent::BadRecord { key: "/a\nb".to_owned(), reason: "no JSON".to_owned() };
         for (event, level, part) in [
             (NodeEvent::Joined(NodeEpoch(7)), Level::INFO, "epoch 7"),
+            (NodeEvent::GoesOn(NodeEpoch(7)), Level::INFO, "epoch 7"),
             (NodeEvent::EpochEnded(NodeEpoch(7)), Level::WARN, "joins again"),
             (NodeEvent::StoreRestored, Level::ERROR, "restored from a copy"),
             (NodeEvent::NameTaken { process: 3 }, Level::ERROR, "number 3"),

@@ -9,12 +9,13 @@ use bytes::Bytes;
 use crate::Moment;
 use crate::blob::{BLOB_BYTES, BlobAct, BlobExpected, BlobOutcome, BlobWish};
 use crate::engine::{Change, Operation, Range, Revision, Transaction};
+use crate::heirloom::Heirloom;
 use crate::keys::{BlobPlace, Keyspace, RecordPlace};
 use crate::names::{Class, ClientName, Generation, Instance, Key, NodeEpoch, NodeId, PortProtocol};
 use crate::node::{
-    BATCH, BLOB_BATCH, BLOBS, Claimed, EngineReply, EngineRequest, LEASE, Lane, Located, NEGATIVE,
-    Node, NodeEvent, NodeInput, NodeSettings, OpenVerdict, Output, PATIENCE, PeerMessage, PeerOpen,
-    RENEWAL, RequestId, ServerWish, Subject, Ticket, WatchId, Watched,
+    AWAITED, BATCH, BLOB_BATCH, BLOBS, Claimed, EngineReply, EngineRequest, LEASE, Lane, Located,
+    NEGATIVE, Node, NodeEvent, NodeInput, NodeSettings, OpenVerdict, Output, PATIENCE, PeerMessage,
+    PeerOpen, RENEWAL, RequestId, ServerWish, Subject, Ticket, WatchId, Watched,
 };
 use crate::record::{At, Described, Home, Incarnation, Record as _, VERSIONS, Versions};
 use crate::testing::{ModelStore, Reports, StoreEvent};
@@ -79,7 +80,25 @@ impl Scene {
 
     /// A process joins under the name of this node.
     fn start_as(&mut self, at: usize, name: usize, record: Described) {
-        let node = Node::new(settings(name, record), self.now);
+        self.run(at, Node::new(settings(name, record), self.now));
+    }
+
+    /// Another process of the node goes on. Returns what the former process has left.
+    fn hand_over(&mut self, at: usize, process: u64) -> Heirloom {
+        self.give(at, NodeInput::Wish(ServerWish::HandOver));
+        self.flow();
+        let left = self.outputs(at).into_iter().find_map(|output| match output {
+            Output::HandedOver(left) => Some(left),
+            _ => None,
+        });
+        // As text, which the next process reads.
+        let left = Heirloom::decode(&left.unwrap().unwrap().encode()).unwrap();
+        let node = Node::adopt(settings(at, super::plain_node(process)), &left, self.now);
+        self.run(at, node);
+        left
+    }
+
+    fn run(&mut self, at: usize, node: Node) {
         let (requests, outputs) = (BTreeMap::new(), Vec::new());
         self.nodes.insert(
             at,
@@ -605,4 +624,136 @@ fn a_claim_without_an_answer_of_the_engine_is_away_and_released_later() {
         |event: &StoreEvent| matches!(&event.change, Change::Put(found) if found.key == place);
     assert!(scene.store.history[before..].iter().any(written), "it was held");
     assert!(!scene.store.keys.contains_key(&place), "it was released");
+}
+
+/// A claim of client 0 for a port.
+fn claim(ticket: u64, port: u16, about: &str) -> NodeInput {
+    NodeInput::Wish(ServerWish::Claim {
+        ticket: Ticket(ticket),
+        key: Key::Port(PortProtocol::Tcp, Class::Public, port),
+        client: client(0),
+        instance: Instance(1),
+        about: about.into(),
+        expected: None,
+    })
+}
+
+/// The answers to claims.
+fn claimed(scene: &mut Scene, at: usize) -> Vec<(u64, Claimed)> {
+    let answer = |output| match output {
+        Output::Claimed(Ticket(ticket), claimed) => Some((ticket, claimed)),
+        _ => None,
+    };
+    scene.outputs(at).into_iter().filter_map(answer).collect()
+}
+
+#[test]
+fn another_process_of_a_node_goes_on_with_the_epoch_and_no_claim_moves() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    scene.join(1, 2);
+    scene.give(0, log_in(client(0), 1));
+    for (ticket, port) in [(1, 1), (2, 2), (3, 3)] {
+        scene.give(0, claim(ticket, port, "as it was"));
+    }
+    scene.pass(Duration::from_secs(4));
+    let held = claimed(&mut scene, 0);
+    let [(1, Claimed::Held(first)), (2, Claimed::Held(second)), (3, _)] = held[..] else {
+        panic!("{held:?}")
+    };
+    let (record, seen) = (scene.record(&client(0)), scene.nodes[&1].node.nodes().clone());
+    scene.outputs(1);
+    let left = scene.hand_over(0, 3);
+    assert_eq!((left.claims.len(), left.clients.len()), (3, 1));
+    scene.flow();
+    assert!(scene.nodes[&0].node.is_member());
+    let epoch = NodeId::new("n0").unwrap();
+    assert_eq!(scene.nodes[&1].node.nodes()[&epoch].epoch, seen[&epoch].epoch);
+    assert_eq!(scene.reports(0), [NodeEvent::GoesOn(left.epoch)]);
+    // The client comes, and wants two of its ports as before and a port in another way.
+    scene.writes = 0;
+    scene.give(0, log_in(client(0), 1));
+    scene.give(0, claim(1, 1, "as it was"));
+    scene.flow();
+    assert_eq!(claimed(&mut scene, 0), [(1, Claimed::Held(first))]);
+    assert_eq!((scene.writes, scene.record(&client(0))), (0, record), "nothing is written");
+    scene.give(0, claim(2, 2, "in another way"));
+    scene.flow();
+    let again = claimed(&mut scene, 0);
+    let [(2, Claimed::Held(third))] = again[..] else { panic!("{again:?}") };
+    assert!(third > second);
+    // What it does not want is free after a while, for other nodes too.
+    scene.give(1, claim(4, 3, ""));
+    scene.flow();
+    let taken = claimed(&mut scene, 1);
+    assert!(matches!(taken[..], [(4, Claimed::Taken { .. })]), "{taken:?}");
+    scene.pass(AWAITED + Duration::from_secs(1));
+    assert_eq!(scene.nodes[&0].node.held().count(), 2);
+    scene.give(1, claim(5, 3, ""));
+    scene.flow();
+    let free = claimed(&mut scene, 1);
+    assert!(matches!(free[..], [(5, Claimed::Held(_))]), "{free:?}");
+    assert!(scene.record(&client(0)).is_some(), "the client has come");
+}
+
+#[test]
+fn a_client_that_does_not_come_to_the_next_process_is_forgotten_after_a_while() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    scene.give(0, log_in(client(0), 1));
+    scene.pass(Duration::from_secs(4));
+    scene.hand_over(0, 2);
+    // Somebody looks for the client meanwhile.
+    let subject = Subject::Client(client(0));
+    let find = ServerWish::Find { ticket: Ticket(1), subject };
+    scene.give(0, NodeInput::Wish(find));
+    scene.pass(AWAITED - Duration::from_secs(1));
+    assert!(scene.record(&client(0)).is_some());
+    scene.pass(Duration::from_secs(3));
+    assert_eq!(scene.record(&client(0)), None);
+}
+
+#[test]
+fn a_client_that_another_node_has_by_now_is_not_served_by_the_next_process() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    scene.join(1, 2);
+    scene.give(0, log_in(client(0), 1));
+    scene.give(0, claim(1, 1, ""));
+    scene.pass(Duration::from_secs(4));
+    // A newer process of the client is at the other node while the node changes its process.
+    scene.give(0, NodeInput::Wish(ServerWish::HandOver));
+    scene.give(1, log_in(client(0), 2));
+    scene.flow();
+    scene.hand_over(0, 3);
+    scene.flow();
+    scene.give(0, log_in(client(0), 1));
+    scene.pass(Duration::from_secs(4));
+    assert_eq!(scene.kicks(0), [Instance(1)]);
+    assert_eq!(scene.record(&client(0)).unwrap().instance, Instance(2));
+}
+
+#[test]
+fn a_process_whose_successor_fails_goes_on_and_one_that_dies_is_dead_after_its_lease() {
+    let mut scene = Scene::new();
+    scene.join(0, 1);
+    scene.join(1, 2);
+    scene.give(0, claim(1, 1, ""));
+    scene.flow();
+    scene.give(0, NodeInput::Wish(ServerWish::HandOver));
+    scene.flow();
+    // The process writes and renews nothing from then on.
+    assert_eq!(scene.nodes[&0].node.deadline(), None);
+    scene.give(0, claim(2, 2, ""));
+    scene.flow();
+    assert!(scene.nodes[&0].requests.is_empty());
+    scene.give(0, NodeInput::Wish(ServerWish::GoOn));
+    scene.pass(LEASE * 2);
+    assert!(scene.nodes[&0].node.is_member());
+    assert_eq!(scene.nodes[&0].node.held().count(), 2);
+    // The next process dies before it has renewed the lease.
+    scene.hand_over(0, 3);
+    scene.nodes.remove(&0);
+    scene.pass(LEASE + Duration::from_secs(1));
+    assert_eq!(scene.nodes[&1].node.nodes().len(), 1);
 }

@@ -134,6 +134,7 @@ impl Small {
                 | Output::Revoked { .. }
                 | Output::Blob(..)
                 | Output::Ready(_)
+                | Output::HandedOver(_)
                 | Output::Report(_) => {}
             }
         }

@@ -347,7 +347,10 @@ impl ModelWorld {
             Output::Lost { key, generation } => self.lost(at, &key, generation),
             Output::Kick { client, instance } => self.kicked(at, &client, instance),
             Output::Ready(is_ready) => self.hosts[at].is_ready = is_ready,
-            Output::Port { .. } | Output::Revoked { .. } | Output::Blob(..) => {}
+            Output::Port { .. }
+            | Output::Revoked { .. }
+            | Output::HandedOver(_)
+            | Output::Blob(..) => {}
             Output::Report(event) => {
                 if event == crate::node::NodeEvent::StoreRestored {
                     // Releases reach the node in order, so none names a claim of the former life.

@@ -81,6 +81,16 @@ impl Chain {
         self.changed = epoch;
     }
 
+    /// The epoch goes on behind this batch.
+    pub(super) const fn adopt(&mut self, (number, changed): (u64, Revision)) {
+        (self.number, self.changed) = (number, changed);
+    }
+
+    /// Whether no batch is under way.
+    pub(super) const fn is_idle(&self) -> bool {
+        self.sent.is_none()
+    }
+
     /// The number of the last batch of the epoch, and the change that wrote it.
     pub(super) const fn last(&self) -> (u64, Revision) {
         (self.number, self.changed)

@@ -5,6 +5,9 @@
 //! that the server expects, is replaced by the next batch, and any other record is the answer. A
 //! node whose record is replaced finds a note with its next renewal (`former/`), also if no node
 //! can reach it.
+//!
+//! What a former process of the node held for a client waits for the client ([`Left`]): the client
+//! has its claims as before, without a write, and what it does not claim is released after a while.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,6 +17,7 @@ use super::io::{Claimed, Output, Ticket};
 use super::standing::NodeStanding;
 use super::writes::{Job, Write, WriteOutcome};
 use crate::engine::{Condition, KeyValue, Revision};
+use crate::heirloom::{Heirloom, LeftClaim, about_number, key_text};
 use crate::keys::RecordPlace;
 use crate::moment::Moment;
 use crate::names::{ClientName, Generation, Instance, Key, NodeId};
@@ -80,9 +84,21 @@ struct HeldKey {
     waits: bool,
 }
 
+/// A resource that a former process of the node held, and that nobody has claimed since.
+#[derive(Clone, Debug, Hash)]
+struct Left {
+    client: ClientName,
+    instance: Instance,
+    about: u64,
+    generation: Generation,
+}
+
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Claims {
     held: BTreeMap<Key, HeldKey>,
+    left: BTreeMap<Key, Left>,
+    /// When what is left is released.
+    left_until: Moment,
     /// The claims that were not answered, and when their patience ends, the earliest first.
     open: BTreeMap<Ticket, PendingClaim>,
     patience: VecDeque<(Moment, Ticket)>,
@@ -90,7 +106,9 @@ pub(super) struct Claims {
 
 impl Claims {
     pub(super) fn deadline(&self) -> Option<Moment> {
-        self.patience.front().map(|(until, _)| *until)
+        let patience = self.patience.front().map(|(until, _)| *until);
+        let left = (!self.left.is_empty()).then_some(self.left_until);
+        [patience, left].into_iter().flatten().min()
     }
 
     /// The record of a resource is in the queue again.
@@ -120,15 +138,29 @@ impl Claims {
         if !is_leased || self.patience.len() >= CLAIMS {
             return desk.output(Output::Claimed(ticket, Claimed::Away));
         }
+        let left = self.left.get(&key).filter(|left| left.client == client);
+        let there =
+            left.map_or(Expected::Absent, |it| Expected::Modified(it.generation.revision()));
+        let same = left.filter(|it| it.instance == instance && it.about == about_number(&about));
+        if let Some(generation) = same.map(|it| it.generation) {
+            // The record says all of this.
+            self.left.remove(&key);
+            self.hold(key, (client, instance, about), generation);
+            return desk.output(Output::Claimed(ticket, Claimed::Held(generation)));
+        }
         self.patience.push_back((desk.now.after(PATIENCE), ticket));
         desk.jobs.push_back(Job::Claim(ticket, key.clone()));
-        let (there, note, tries) = (Expected::Absent, None, 0);
+        let (note, tries) = (None, 0);
         let pending = PendingClaim { key, client, instance, about, expected, there, note, tries };
         self.open.insert(ticket, pending);
     }
 
-    /// Answers claims that have waited for long.
+    /// Answers claims that have waited for long, and releases what was left for long.
     pub(super) fn turn(&mut self, desk: &mut Desk) {
+        if self.left_until <= desk.now {
+            let left = std::mem::take(&mut self.left).into_iter();
+            desk.jobs.extend(left.map(|(key, left)| Job::Release(key, left.generation)));
+        }
         while let Some((until, ticket)) = self.patience.front().copied() {
             if until > desk.now && self.open.contains_key(&ticket) {
                 break;
@@ -218,21 +250,63 @@ impl Claims {
             // The server does not wait any more.
             return desk.jobs.push_back(Job::Release(key, generation));
         };
-        let held = HeldKey {
-            client: pending.client,
-            instance: pending.instance,
-            about: pending.about,
-            generation,
-            former: Vec::new(),
-            there: Expected::Modified(generation.revision()),
-            waits: false,
-        };
-        let former = self.held.insert(key.clone(), held);
+        self.left.remove(&key);
+        let of = (pending.client, pending.instance, pending.about);
+        let former = self.hold(key.clone(), of, generation);
         self.answer(desk, ticket, Claimed::Held(generation));
         if let Some(HeldKey { generation, .. }) = former {
             // Whoever has passed the claim on knows; another owner has to close its entrance.
             desk.output(Output::Lost { key, generation });
         }
+    }
+
+    /// Holds a resource by the claim of this number. Returns what was held before.
+    fn hold(
+        &mut self,
+        key: Key,
+        (client, instance, about): (ClientName, Instance, String),
+        generation: Generation,
+    ) -> Option<HeldKey> {
+        let (former, there) = (Vec::new(), Expected::Modified(generation.revision()));
+        let held = HeldKey { client, instance, about, generation, former, there, waits: false };
+        self.held.insert(key, held)
+    }
+
+    /// The claims for the next process of this node. Claims without an answer have none.
+    pub(super) fn leave_to(&mut self, desk: &mut Desk, left: &mut Heirloom) {
+        let open: Vec<_> = self.open.keys().copied().collect();
+        open.into_iter().for_each(|ticket| self.answer(desk, ticket, Claimed::Away));
+        let is_written = |held: &HeldKey| {
+            !held.waits && held.there == Expected::Modified(held.generation.revision())
+        };
+        for (key, held) in self.held.iter().filter(|(_, held)| is_written(held)) {
+            left.claims.push(LeftClaim {
+                key: key_text(&desk.keys, key),
+                client: held.client.clone(),
+                instance: held.instance,
+                generation: held.generation,
+                about: about_number(&held.about),
+            });
+        }
+        for (key, of) in &self.left {
+            let Left { client, instance, about, generation } = of.clone();
+            let key = key_text(&desk.keys, key);
+            left.claims.push(LeftClaim { key, client, instance, generation, about });
+        }
+    }
+
+    /// The claims of a former process of this node wait for their clients until this moment.
+    pub(super) fn adopt(&mut self, left: &Heirloom, until: Moment) {
+        self.left_until = until;
+        for (key, of) in left.resources() {
+            let LeftClaim { client, instance, generation, about, .. } = of.clone();
+            self.left.insert(key, Left { client, instance, about, generation });
+        }
+    }
+
+    /// The epoch has ended, and the records of the former process with it.
+    pub(super) fn forget_left(&mut self) {
+        self.left.clear();
     }
 
     /// The server does not need a resource any more.
@@ -330,6 +404,8 @@ impl Claims {
 
     /// The record of a held resource has to be written in the present epoch, or looked at.
     pub(super) fn keep(&mut self, desk: &mut Desk, key: &Key) {
+        // Another node has the resource by now, or is about to be told so.
+        self.left.remove(key);
         if let Some(held) = self.held.get_mut(key)
             && !held.waits
         {

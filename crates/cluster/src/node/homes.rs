@@ -35,6 +35,7 @@ use super::peers::PeerLinks;
 use super::standing::NodeStanding;
 use super::writes::{Job, Write, WriteOutcome};
 use crate::engine::{Condition, Revision};
+use crate::heirloom::{Heirloom, LeftClient};
 use crate::keys::RecordPlace;
 use crate::moment::Moment;
 use crate::names::{ClientName, Generation, Instance, NodeEpoch, NodeId};
@@ -54,6 +55,8 @@ pub(super) struct LocalClient {
     by: Option<Generation>,
     /// The last link has ended, and the record still names this node.
     is_leaving: bool,
+    /// The client was at a former process of the node, and its links come to this process soon.
+    is_awaited: bool,
     /// The latest record that the node has seen.
     known: Option<(Generation, At)>,
     /// A record with a lower number is not the latest, as a note of another node says.
@@ -77,6 +80,8 @@ pub(super) struct LocalClient {
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Homes {
     clients: BTreeMap<ClientName, LocalClient>,
+    /// When clients of a former process of the node are not waited for any more.
+    awaited_until: Option<Moment>,
 }
 
 impl LocalClient {
@@ -210,6 +215,7 @@ impl Homes {
             since,
             by: None,
             is_leaving: false,
+            is_awaited: false,
             known: None,
             least: Generation(0),
             was_recorded: false,
@@ -224,7 +230,8 @@ impl Homes {
             (local.was_recorded, local.may_be_recorded) = (false, false);
             (local.logged_in, local.since, local.by) = (logged_in, since, None);
         }
-        (local.instance, local.links, local.is_leaving) = (instance, links, false);
+        (local.instance, local.links) = (instance, links);
+        (local.is_leaving, local.is_awaited) = (false, false);
         self.check(desk, standing, &client);
     }
 
@@ -250,7 +257,7 @@ impl Homes {
         standing: &NodeStanding<'_>,
         client: &ClientName,
     ) {
-        let Some(local) = self.clients.get_mut(client) else { return };
+        let Some(local) = self.clients.get_mut(client).filter(|it| !it.is_awaited) else { return };
         local.learn_age(desk);
         match local.step(standing) {
             HomeStep::Done => {}
@@ -465,6 +472,67 @@ impl Homes {
         let home = Home { node: standing.node.clone(), epoch, links: local.links };
         let (instance, former) = (local.instance, Vec::new());
         Some((Generation(0), At { instance, homes: vec![home], since: local.since, former }))
+    }
+
+    /// When something is due.
+    pub(super) const fn deadline(&self) -> Option<Moment> {
+        self.awaited_until
+    }
+
+    /// The records of clients that do not come to this process lose this node.
+    pub(super) fn turn(&mut self, desk: &mut Desk, standing: &NodeStanding<'_>) {
+        if self.awaited_until.is_none_or(|until| desk.now < until) {
+            return;
+        }
+        self.await_no_more();
+        let leaving = self.clients.iter().filter(|(_, local)| local.is_leaving);
+        let leaving: Vec<_> = leaving.map(|(client, _)| client.clone()).collect();
+        leaving.iter().for_each(|client| self.check(desk, standing, client));
+    }
+
+    /// Clients of a former process of the node count as gone until they log in.
+    pub(super) fn await_no_more(&mut self) {
+        self.awaited_until = None;
+        self.clients.values_mut().for_each(|local| local.is_awaited = false);
+    }
+
+    /// The clients for the next process of this node: those whose records are certainly there.
+    pub(super) fn leave_to(&self, standing: &NodeStanding<'_>, left: &mut Heirloom) {
+        let has_home = |at: &At| {
+            let homes = &mut at.homes.iter();
+            homes.any(|home| home.node == standing.node && Some(home.epoch) == standing.epoch)
+        };
+        for (client, local) in &self.clients {
+            if let Some((generation, at)) = local.latest().filter(|(_, at)| has_home(at)) {
+                let (client, generation, at) = (client.clone(), *generation, at.clone());
+                left.clients.push(LeftClient { client, generation, at });
+            }
+        }
+    }
+
+    /// The clients of a former process of this node are awaited until this moment.
+    pub(super) fn adopt(&mut self, desk: &Desk, left: &Heirloom, until: Moment) {
+        for LeftClient { client, generation, at } in left.clients.iter().cloned() {
+            let local = LocalClient {
+                instance: at.instance,
+                links: 0,
+                logged_in: desk.now,
+                since: at.since,
+                by: None,
+                is_leaving: true,
+                is_awaited: true,
+                known: Some((generation, at)),
+                least: Generation(0),
+                was_recorded: true,
+                may_be_recorded: false,
+                waits: false,
+                is_written: false,
+                checked: Some(left.epoch),
+                confirmed: None,
+            };
+            self.clients.insert(client, local);
+        }
+        self.awaited_until = (!left.clients.is_empty()).then_some(until);
     }
 
     /// The records are those of a former life of the store.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::blob::{BlobOutcome, BlobWish};
 use crate::engine::{Change, Done, Lease, NoReply, Range, Revision, Transaction};
+use crate::heirloom::Heirloom;
 use crate::names::{ClientName, Generation, Instance, Key, NodeEpoch, NodeId, Owner};
 use crate::record::{At, Described, Holding};
 
@@ -161,6 +162,11 @@ pub enum ServerWish {
         /// The number of its links of clients.
         links: u32,
     },
+    /// Another process of this node is about to go on with its epoch: the node finishes the batch
+    /// under way and writes nothing from then on. The answer is [`Output::HandedOver`].
+    HandOver,
+    /// The other process does not go on: this node does.
+    GoOn,
     /// The node ends: all its records are void at once.
     Leave,
 }
@@ -324,6 +330,8 @@ pub enum OpenVerdict {
 pub enum NodeEvent {
     /// The node is a member, with this epoch.
     Joined(NodeEpoch),
+    /// The node goes on with the epoch that a former process of the node has left.
+    GoesOn(NodeEpoch),
     /// The membership has ended against the will of the node. It joins again.
     EpochEnded(NodeEpoch),
     /// The store was restored from a copy, or replaced: claims of the last time may be lost. The
@@ -403,6 +411,8 @@ pub enum Output {
     },
     /// Whether visitors and clients should be sent to this node.
     Ready(bool),
+    /// What the next process of this node needs; `None`: the node is no member.
+    HandedOver(Option<Box<Heirloom>>),
     /// Something to be logged.
     Report(NodeEvent),
 }

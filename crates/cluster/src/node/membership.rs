@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The time of a lease is counted from the moment at which its renewal was *sent*: the engine has
-//! started to count later. A node whose time is up is isolated and writes nothing, but its epoch
+//! started to count later. A process that goes on with the epoch of a former process of its node
+//! counts from its own first renewal. A node whose time is up is isolated and writes nothing, but its epoch
 //! may go on: a new leader of the engine gives each lease its full time again.
 //!
 //! The node writes its record with each renewal. The write fails if the record is not that of its
@@ -30,6 +31,7 @@ use crate::engine::{
     Compare, Condition, Done, KeyValue, Lease, NoReply, Operation, Performed, Range, Revision,
     Transaction,
 };
+use crate::heirloom::LeftEpoch;
 use crate::keys::RecordPlace;
 use crate::moment::Moment;
 use crate::names::NodeEpoch;
@@ -55,8 +57,8 @@ const FORMERS_READ: u32 = 500;
 struct Member {
     epoch: NodeEpoch,
     lease: Lease,
-    /// When the last successful renewal was sent.
-    renewed: Moment,
+    /// The moment at which the lease may have ended.
+    until: Moment,
     renew_at: Moment,
     is_renewing: bool,
     beat_at: Moment,
@@ -122,17 +124,10 @@ impl Membership {
             Joining::Member(member) => {
                 let renewal = (!member.is_renewing).then_some(member.renew_at);
                 let beat = (!member.is_beating).then_some(member.beat_at);
-                let until = Some(member.until()).filter(|until| now < *until);
+                let until = Some(member.until).filter(|until| now < *until);
                 [renewal, beat, until].into_iter().flatten().min()
             }
         }
-    }
-}
-
-impl Member {
-    /// The moment at which the lease may have ended.
-    const fn until(&self) -> Moment {
-        self.renewed.after(LEASE)
     }
 }
 
@@ -149,7 +144,7 @@ impl Membership {
 
     /// Whether the lease is certainly alive.
     pub(super) fn is_leased(&self, now: Moment) -> bool {
-        self.member().is_some_and(|member| now < member.until())
+        self.member().is_some_and(|member| now < member.until)
     }
 
     /// The life of the store; `None` from the moment at which it was known to be over until the
@@ -337,7 +332,7 @@ impl Membership {
         self.stage = Joining::Member(Member {
             epoch,
             lease,
-            renewed: sent,
+            until: sent.after(LEASE),
             renew_at: sent.after(RENEWAL),
             is_renewing: false,
             beat_at: sent.after(RENEWAL),
@@ -365,12 +360,13 @@ impl Membership {
         member.is_renewing = false;
         match reply {
             Ok(EngineReply::Renewed(true)) => {
-                member.renewed = member.renewed.max(sent);
+                member.until = member.until.max(sent.after(LEASE));
                 member.renew_at = sent.after(RENEWAL);
+                self.has_joined = true;
             }
             // The engine counts from a later moment, so a lease ends before its time only together
             // with the store.
-            Ok(EngineReply::Renewed(false)) if now < member.until() => desk.tell(News::Fell),
+            Ok(EngineReply::Renewed(false)) if now < member.until => desk.tell(News::Fell),
             Ok(EngineReply::Renewed(false)) => self.lose_epoch(desk),
             Ok(EngineReply::Done(_) | EngineReply::Granted(_)) | Err(_) => {
                 member.renew_at = now.after(AGAIN);
@@ -481,6 +477,31 @@ impl Membership {
                 desk.jobs.push_back(delete);
             }
         }
+    }
+
+    /// The epoch goes on that a former process of this node has left. Its lease may have ended, so
+    /// it counts from the first renewal on, which is due now.
+    pub(super) fn adopt(&mut self, desk: &mut Desk, left: LeftEpoch) {
+        let (now, (number, changed)) = (desk.now, left.life);
+        self.life = Some(Life { number, changed });
+        self.was_member = true;
+        self.stage = Joining::Member(Member {
+            epoch: left.epoch,
+            lease: left.lease,
+            until: now,
+            renew_at: now,
+            is_renewing: false,
+            beat_at: now,
+            is_beating: false,
+        });
+        desk.report(NodeEvent::GoesOn(left.epoch));
+    }
+
+    /// The epoch, for the next process of this node. `None`: the node is no member.
+    pub(super) fn left(&self, desk: &Desk, batch: (u64, Revision)) -> Option<LeftEpoch> {
+        let (member, life) = (self.member()?, self.life()?);
+        let (lease, epoch, life) = (member.lease, member.epoch, (life.number, life.changed));
+        Some(LeftEpoch { lease, epoch, life, batch, revision: desk.revision() })
     }
 
     /// The node ends.

@@ -21,6 +21,7 @@
 //! | what do nodes tell each other | `peers.rs` | links, what nodes say | messages, readiness |
 //! | what does the server keep for all nodes | `blobs.rs` | wishes, answers to batches | requests, answers to wishes |
 //! | how is the node doing, for a person | `snapshot.rs` | | |
+//! | how does the epoch go on in another process of the node | `hand_over.rs` | wishes | `HandedOver` |
 //! | who deletes what nobody needs | `sweep.rs` | pages | requests, jobs |
 //!
 //! **The parts do not know each other.** A part is a value with its own state. Each of its methods
@@ -35,6 +36,7 @@ mod chain;
 mod claims;
 mod desk;
 mod follow;
+mod hand_over;
 mod homes;
 mod io;
 mod look_ups;
@@ -54,6 +56,7 @@ use chain::Chain;
 use claims::Claims;
 use desk::{Desk, What};
 use follow::Follow;
+use hand_over::HandOver;
 use homes::Homes;
 use look_ups::LookUps;
 use membership::Membership;
@@ -73,6 +76,7 @@ pub use blobs::{BLOB_BATCH, BLOBS};
 pub use chain::{BATCH, GATHER};
 pub use claims::{CLAIMS, PATIENCE};
 pub use follow::{SILENCE, SeenNode};
+pub use hand_over::AWAITED;
 pub use io::{
     Claimed, EngineReply, EngineRequest, Lane, Located, NodeEvent, NodeInput, NodeSettings,
     OpenVerdict, Output, PeerKnowledge, PeerMessage, PeerOpen, RequestId, ServerWish, Subject,
@@ -97,6 +101,7 @@ pub struct Node {
     peers: PeerLinks,
     sweep: Sweep,
     blobs: Blobs,
+    hand_over: HandOver,
 }
 
 /// How the node stands. It borrows the followed tables alone, so that a part can change beside it.
@@ -124,6 +129,7 @@ impl Node {
             peers: PeerLinks::new(),
             sweep,
             blobs: Blobs::new(),
+            hand_over: HandOver::No,
         }
     }
 
@@ -147,7 +153,8 @@ impl Node {
             NodeInput::Timeout => {}
         }
         self.pass_on();
-        if !self.membership.has_left() {
+        self.turn_hand_over();
+        if !self.membership.has_left() && self.hand_over != HandOver::Done {
             self.turn();
         }
     }
@@ -157,6 +164,8 @@ impl Node {
         self.membership.turn(&mut self.desk, self.chain.last());
         self.follow.turn(&mut self.desk);
         self.claims.turn(&mut self.desk);
+        let standing = standing!(self);
+        self.homes.turn(&mut self.desk, standing);
         self.turn_chain();
         let standing = standing!(self);
         self.look_ups.turn(&mut self.desk, (standing, &self.peers));
@@ -176,13 +185,14 @@ impl Node {
     /// The moment at which the node wants [`NodeInput::Timeout`].
     #[must_use]
     pub fn deadline(&self) -> Option<Moment> {
-        if self.membership.has_left() {
+        if self.membership.has_left() || self.hand_over == HandOver::Done {
             return None;
         }
         let moments = [
             self.membership.deadline(self.desk.now),
             self.follow.deadline(),
             self.claims.deadline(),
+            self.homes.deadline(),
             self.chain.deadline(&self.desk).filter(|_| self.is_member()),
             self.look_ups.deadline(),
             self.sweep.deadline(),
@@ -296,6 +306,8 @@ impl Node {
             ServerWish::Describe { draining, links } => {
                 (desk.settings.record.draining, desk.settings.record.links) = (draining, links);
             }
+            ServerWish::HandOver => self.hand_over = HandOver::Asked,
+            ServerWish::GoOn => self.hand_over = HandOver::No,
             ServerWish::Leave => {
                 self.membership.leave(desk);
                 self.follow.end_watch(desk);
@@ -437,12 +449,15 @@ impl Node {
             News::EpochOver => {
                 let jobs = self.chain.take_back();
                 self.put_back(jobs);
+                self.claims.forget_left();
+                self.homes.await_no_more();
             }
             News::Fell => self.membership.fall(desk),
             News::Anew => {
                 self.follow.forget(desk);
                 self.look_ups.forget();
                 self.claims.forget();
+                self.claims.forget_left();
                 self.homes.forget();
                 self.sweep.forget();
                 self.blobs.forget(desk);

@@ -257,6 +257,7 @@ impl SimWorld {
                 NodeEvent::StoreRestored => self.tally.restored += 1,
                 NodeEvent::BadRecord { .. } => self.tally.bad_records += 1,
                 NodeEvent::Joined(_)
+                | NodeEvent::GoesOn(_)
                 | NodeEvent::NameTaken { .. }
                 | NodeEvent::NoCommonVersion(_) => {}
             },
@@ -266,6 +267,7 @@ impl SimWorld {
             | Output::Lost { .. }
             | Output::Port { .. }
             | Output::Revoked { .. }
+            | Output::HandedOver(_)
             | Output::Blob(..) => {}
         }
     }
