@@ -1,13 +1,15 @@
 //! Nodes on an engine, and the links between them.
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use cluster::heirloom::Heirloom;
 use cluster::names::{Class, ClientName, Generation, Instance, Key, NodeId, PortProtocol};
 use cluster::node::{Claimed, NodeSettings, PeerMessage};
 use cluster::record::{Described, VERSIONS};
-use cluster_node::{Cluster, Engine, PeerMail, ServerEvent, ServerEvents, WantedClaim, join};
+use cluster_node::{Cluster, Engine, PeerMail, ServerEvent, ServerEvents, WantedClaim, join_after};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -39,8 +41,19 @@ pub(crate) struct TestNode {
 
 /// Starts a node.
 pub(crate) fn start<E: Engine>(name: &str, engine: E, network: &Network) -> TestNode {
+    start_after(name, engine, network, None)
+}
+
+/// Starts a node that goes on with what its former process has left.
+pub(crate) fn start_after<E: Engine>(
+    name: &str,
+    engine: E,
+    network: &Network,
+    left: Option<Heirloom>,
+) -> TestNode {
     let id = node_id(name);
     let process = name.bytes().fold(1, |sum, byte| sum * 257 + u64::from(byte));
+    let process = process + u64::from(left.is_some());
     let record = Described {
         process,
         versions: VERSIONS,
@@ -60,7 +73,7 @@ pub(crate) fn start<E: Engine>(name: &str, engine: E, network: &Network) -> Test
         seed: process,
     };
     let mail = Mail { own: id.clone(), network: network.clone() };
-    let (cluster, events, node) = join(settings, engine, mail);
+    let (cluster, events, node) = join_after(settings, engine, mail, ready(left));
     TestNode { id, cluster, events, task: tokio::spawn(node) }
 }
 

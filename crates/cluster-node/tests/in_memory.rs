@@ -13,7 +13,7 @@ use cluster_node::{LEAVING, ServerEvent};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::ground::{
-    Network, TestNode, client_name, eventually, held, is_taken_by, key, start, wanted,
+    Network, TestNode, client_name, eventually, held, is_taken_by, key, start, start_after, wanted,
 };
 use crate::memory::MemoryEngine;
 use crate::scenes::{self, QUICK};
@@ -342,4 +342,38 @@ async fn a_node_says_how_it_is_doing_without_an_engine() {
     assert!(after.heard.is_some_and(|heard| heard >= 19 * SECOND), "{after:?}");
     one.cluster.leave().await;
     assert_eq!(one.cluster.snapshot().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_process_of_a_node_goes_on_with_its_epoch() {
+    let ([one, two], engines) = two().await;
+    let first = held(one.claim(1, "a", 1).await);
+    let epoch = one.cluster.membership().borrow().epoch;
+    assert!(one.cluster.hand_over().await.is_some());
+    // The next process has failed.
+    one.cluster.go_on().await;
+    let second = held(one.claim(2, "a", 1).await);
+    one.cluster.release([(key(2), second)]);
+    let left = one.cluster.hand_over().await.unwrap();
+    let next = start_after("a", engines[0].clone(), &Network::default(), Some(left));
+    one.cluster.end().await;
+    one.task.await.unwrap();
+    next.sees(2).await;
+    assert_eq!(next.cluster.membership().borrow().epoch, epoch);
+    assert_eq!(held(next.claim(1, "a", 1).await), first);
+    assert!(is_taken_by(&two.claim(1, "b", 2).await, &next));
+    // What the former process had released is free.
+    two.insist(2, QUICK).await;
+    sleep(SECOND * 30).await;
+    assert_eq!(next.cluster.membership().borrow().epoch, epoch);
+    // Without an engine a batch has no answer, and the node goes on.
+    engines[0].hang(true);
+    let (cluster, begun) = (next.cluster.clone(), Instant::now());
+    let claim = tokio::spawn(async move { cluster.claim(vec![wanted(3, "c", 1)]).await });
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(next.cluster.hand_over().await, None);
+    assert!(begun.elapsed() < SECOND * 3, "{:?}", begun.elapsed());
+    engines[0].hang(false);
+    assert!(matches!(claim.await.unwrap()[..], [Claimed::Held(_) | Claimed::Away]));
+    next.insist(4, QUICK).await;
 }

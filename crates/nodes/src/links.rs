@@ -10,7 +10,7 @@ use std::time::Duration;
 use cluster::names::NodeId;
 use node::session::{Handle, Session, Worker};
 use tokio::task::spawn_local;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::incoming;
 use crate::listeners::{NodeListeners, PeerSettings, certificates};
@@ -23,6 +23,12 @@ use crate::table::NodeTable;
 
 /// The poll interval for the last streams of a node that leaves.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// The longest wait for the other nodes, which dial the next process of this node.
+const RETIRED: Duration = Duration::from_secs(2);
+
+/// The poll interval for that: clients move afterwards.
+const LOOK_RETIRED: Duration = Duration::from_millis(10);
 
 /// The server around the links.
 #[derive(Debug)]
@@ -122,6 +128,27 @@ impl NodeLinks {
     #[must_use]
     pub fn refused(&self) -> Option<(IpAddr, String)> {
         self.shared.incomings.refused()
+    }
+
+    /// Asks the other nodes for links to the next process of this node, which has the ports.
+    /// Returns when they open no more streams at this process, and after 2 s in any case.
+    pub async fn retire_incoming(&self) {
+        let retired = async {
+            loop {
+                let left = incoming::retire(&self.shared).await;
+                if left {
+                    return;
+                }
+                sleep(LOOK_RETIRED).await;
+            }
+        };
+        // A node that does not answer opens no streams either.
+        let _ = timeout(RETIRED, retired).await;
+    }
+
+    /// The links to other nodes end with their last streams, and no more are made.
+    pub async fn retire_outgoing(&self) {
+        self.outgoings.leave(&self.shared).await;
     }
 
     /// Makes and takes no more links. Returns when no link has a stream: the caller sets a limit.

@@ -339,6 +339,25 @@ impl Server {
         all.map(|(client, hold)| status::ClientHeld { client, hold: hold.shown() }).collect()
     }
 
+    /// Asks all clients for links to the next process until this process has no link. Visitors of
+    /// other nodes wait at the next process for the clients, so the other nodes move first: none of
+    /// their visitors finds a client here that has gone.
+    async fn move_clients(&self, parts: Option<&NodeParts>) {
+        loop {
+            if let Some(parts) = parts {
+                parts.retire_incoming().await;
+            }
+            survey::retire_links(self.workers.handles()).await;
+            self.registry.close_left().await;
+            let defaults = survey::defaults(self.workers.handles()).await;
+            let direct: u64 = defaults.iter().map(|default| default.streams).sum();
+            if direct == 0 && survey::links(self.workers.handles()).await == 0 {
+                return;
+            }
+            tokio::time::sleep(survey::DRAIN_LOOK).await;
+        }
+    }
+
     async fn save_names(&self) {
         let shared = Arc::clone(self.registry.shared_arc());
         // A panic was logged.
@@ -644,24 +663,54 @@ impl Serving for Server {
         })
     }
 
-    fn hand_over<'a>(&'a self, _successor: SendFuture<'a, ()>) -> SendFuture<'a, ()> {
+    fn heirloom(&self) -> SendFuture<'_, Option<String>> {
+        Box::pin(async {
+            match &self.node {
+                Some(node) => node.heirloom().await,
+                None => None,
+            }
+        })
+    }
+
+    fn keep_heirloom(&self) -> SendFuture<'_, ()> {
+        Box::pin(async {
+            if let Some(node) = &self.node {
+                node.keep_heirloom().await;
+            }
+        })
+    }
+
+    fn inherit(&self, heirloom: Option<String>) -> SendFuture<'_, ()> {
+        Box::pin(async move {
+            if let Some(node) = &self.node {
+                node.inherit(heirloom.as_deref()).await;
+            }
+        })
+    }
+
+    fn takes_over(&self) -> SendFuture<'_, ()> {
+        Box::pin(async {
+            if let Some(parts) = &self.parts {
+                parts.opened().await;
+            }
+        })
+    }
+
+    fn hand_over<'a>(&'a self, successor: SendFuture<'a, ()>) -> SendFuture<'a, ()> {
         Box::pin(async {
             doors::close(self.workers.handles()).await;
             self.registry.leave();
-            // The next process joins under the name of this node once this process has left.
+            let Some(parts) = &self.parts else { return self.move_clients(None).await };
             if let Some(node) = &self.node {
-                node.leave().await;
+                node.end().await;
             }
-            loop {
-                survey::retire_links(self.workers.handles()).await;
-                self.registry.close_left().await;
-                let defaults = survey::defaults(self.workers.handles()).await;
-                let direct: u64 = defaults.iter().map(|default| default.streams).sum();
-                if direct == 0 && survey::links(self.workers.handles()).await == 0 {
-                    return;
-                }
-                tokio::time::sleep(survey::DRAIN_LOOK).await;
-            }
+            // Visitors reach clients of other nodes here until the next process has the ports.
+            let far = async {
+                successor.await;
+                parts.close_entrances().await;
+                parts.retire_outgoing().await;
+            };
+            tokio::join!(far, self.move_clients(Some(parts)));
         })
     }
 

@@ -330,11 +330,14 @@ pub async fn drain_links(handles: &[Handle]) {
     }
 }
 
-/// Asks the client of each link for a link to the next generation of this process.
+/// Asks the client of each link for a link to the next generation of this process. Links between
+/// nodes of a cluster move in an order of their own.
 pub async fn retire_links(handles: &[Handle]) {
     for handle in handles {
         let retire = |worker: &Rc<Worker>| {
-            worker.state.all_links().iter().for_each(|(_, link)| link.go_away());
+            let links = worker.state.all_links().into_iter();
+            let of_clients = links.filter(|(session, _)| !session.is_of_node());
+            of_clients.for_each(|(_, link)| link.go_away());
         };
         // A worker that has stopped has no links.
         let _ = handle.call(retire).await;

@@ -52,6 +52,23 @@ pub(crate) fn accept(worker: &Rc<Worker>, shared: &Arc<NodeShared>, listener: Bo
     });
 }
 
+/// Asks for successors of all links. Returns whether the other nodes have them all.
+pub(crate) async fn retire(shared: &Arc<NodeShared>) -> bool {
+    let sessions = shared.incomings.sessions().into_values();
+    let sessions: Vec<_> = sessions.filter(|session| !session.has_left()).collect();
+    let ids: Vec<_> = sessions.iter().map(|session| session.id).collect();
+    for handle in shared.handles.iter() {
+        let ids = ids.clone();
+        let retire = move |worker: &Rc<Worker>| {
+            let links = ids.into_iter().flat_map(|id| worker.state.links_of(id));
+            links.for_each(|(_, link)| link.go_away());
+        };
+        // A worker that has stopped has no links.
+        let _ = handle.call(retire).await;
+    }
+    sessions.iter().all(|session| session.has_left())
+}
+
 /// Ends the links that have neither a stream nor a flow.
 pub(crate) async fn close_idle(shared: &Arc<NodeShared>) {
     let sessions: Vec<_> = shared.incomings.sessions().into_values().map(|of| of.id).collect();

@@ -88,6 +88,26 @@ pub trait Serving: Daemon {
         Box::pin(async { None })
     }
 
+    /// The state that changes until the next generation serves. The next generation gets it
+    /// ([`inherit`](Self::inherit)) right before that, and this process changes the state no more,
+    /// unless it is to [keep](Self::keep_heirloom) it: a server leaves its place in a cluster.
+    fn heirloom(&self) -> SendFuture<'_, Option<String>> {
+        Box::pin(async { None })
+    }
+
+    /// The next generation does not serve, so what [`heirloom`](Self::heirloom) has left is that of
+    /// this process.
+    fn keep_heirloom(&self) -> SendFuture<'_, ()> {
+        Box::pin(async {})
+    }
+
+    /// Serves from now on, with what the previous generation has left. Called once, in a process
+    /// that has a previous generation.
+    fn inherit(&self, heirloom: Option<String>) -> SendFuture<'_, ()> {
+        drop(heirloom);
+        Box::pin(async {})
+    }
+
     /// Completes when this process can replace the former generation of the daemon: a client has
     /// logged in and published its services.
     fn takes_over(&self) -> SendFuture<'_, ()> {

@@ -14,12 +14,14 @@
 //! | `certificates.rs` | the store of certificates, challenges and tickets that the nodes share |
 //! | `engine.rs` | connections to etcd, by the dialers of this program |
 //! | `shared.rs` | the directory of the cluster: claims and look-ups |
+//! | `left.rs` | what a former process of the node has left to this process |
 //! | `table.rs` | the claims of this server, whose numbers may change, and early events |
 //!
 //! The node runs on the slow runtime. Nothing here is on the data path.
 
 mod certificates;
 mod engine;
+mod left;
 #[cfg(test)]
 mod over_etcd;
 #[cfg(test)]

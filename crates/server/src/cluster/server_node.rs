@@ -4,21 +4,26 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use cluster::heirloom::Heirloom;
 use cluster::names::{self, ClientName, Instance, NodeEpoch, NodeId};
 use cluster::node::{GATHER, Located, NodeSettings, Subject};
 use cluster::record::{Described, PeerAddress, VERSIONS};
-use cluster_node::{Cluster, Engine, PeerMail, ServerEvent, ServerEvents, join};
+use cluster_node::{Cluster, Engine, PeerMail, ServerEvent, ServerEvents, join_after};
+use net::handover;
 use node::session::Handle;
 use ops::status;
 use proto::greeting::Name;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::certificates::ClusterStore;
 use super::engine;
+use super::left::LeftBehind;
 use super::shared::{SharedDirectory, resource};
 use super::table::{ClaimNews, HeldClaim, LostClaim};
 use crate::directory::{self, Generation};
@@ -31,6 +36,10 @@ const CACHE: usize = 100_000;
 /// The time in which a process learns that it has to yield: a node asks for that with its renewal,
 /// every 3 s.
 const YIELDS: Duration = Duration::from_secs(4);
+
+/// The time until the lease that a former process has left is renewed, before visitors are accepted
+/// nevertheless. It takes one round trip to the engine.
+const RENEWED: Duration = Duration::from_millis(250);
 
 /// The most nodes that a status lists.
 const SHOWN: usize = 200;
@@ -46,6 +55,9 @@ pub(crate) struct ServerNode {
     presence: Arc<Presence>,
     directory: Arc<SharedDirectory>,
     seen: Mutex<SeenCluster>,
+    left: LeftBehind,
+    /// The next process goes on with the epoch of the node.
+    is_handed_over: AtomicBool,
 }
 
 /// What the status says of the cluster, beside what the node shows.
@@ -131,12 +143,19 @@ impl ServerNode {
     ) -> NewNode {
         let (name, id) = (settings.cluster.clone(), settings.node.clone());
         let process = settings.record.process;
-        let (cluster, events, task) = join(settings, engine, mail);
+        let (left, begun) = LeftBehind::new();
+        let begun = async { begun.await.unwrap_or_default() };
+        let (cluster, events, task) = join_after(settings, engine, mail, begun);
         let presence = Arc::new(Presence::new(cluster.clone()));
         let shared =
             SharedDirectory::new(id.clone(), cluster.clone(), Arc::clone(&presence), state);
         let (directory, seen) = (Arc::new(shared), Mutex::default());
-        let node = Arc::new(Self { name, id, process, cluster, presence, directory, seen });
+        let is_handed_over = AtomicBool::new(false);
+        let node =
+            Arc::new(Self { name, id, process, cluster, presence, directory, seen, left, is_handed_over });
+        if handover::is_serving() {
+            node.left.begin(None);
+        }
         NewNode { node, task: Box::pin(task), events }
     }
 
@@ -185,6 +204,72 @@ impl ServerNode {
     /// Leaves the cluster, within 2 s.
     pub(crate) async fn leave(&self) {
         self.cluster.leave().await;
+    }
+
+    /// What the next process of this node needs to go on in the cluster. From then on this process
+    /// claims nothing.
+    pub(crate) async fn heirloom(&self) -> Option<String> {
+        let left = self.cluster.hand_over().await?;
+        self.is_handed_over.store(true, Ordering::Release);
+        Some(left.encode())
+    }
+
+    /// The next process does not serve.
+    pub(crate) async fn keep_heirloom(&self) {
+        if self.is_handed_over.swap(false, Ordering::AcqRel) {
+            self.cluster.go_on().await;
+        }
+    }
+
+    /// Begins with what a former process of this node has left. Waits a moment until the node is a
+    /// member.
+    pub(crate) async fn inherit(&self, heirloom: Option<&str>) {
+        let left = heirloom.and_then(|text| match Heirloom::decode(text) {
+            Ok(left) => Some(left),
+            Err(error) => {
+                tracing::warn!(%error, "the node joins the cluster anew: {error}");
+                None
+            }
+        });
+        let goes_on = left.is_some();
+        self.left.begin(left);
+        if goes_on {
+            let mut membership = self.cluster.membership();
+            let leased = membership.wait_for(|membership| membership.is_leased);
+            // Without an engine the node goes on with what it knows.
+            let _ = timeout(RENEWED, leased).await;
+        }
+    }
+
+    /// The next process serves: the node goes on there, or leaves.
+    pub(crate) async fn end(&self) {
+        if self.has_handed_over() {
+            self.cluster.end().await;
+        } else {
+            self.leave().await;
+        }
+    }
+
+    /// Whether the next process goes on in the cluster, so that this process claims nothing.
+    pub(crate) fn has_handed_over(&self) -> bool {
+        self.is_handed_over.load(Ordering::Acquire)
+    }
+
+    /// Whether a client that had this claim at a former process of this node has not claimed its
+    /// resource here yet.
+    pub(crate) fn awaits(&self, client: &str, claim: names::Generation) -> bool {
+        let left = self.left.resource(client, claim).filter(|_| !self.has_handed_over());
+        left.is_some_and(|key| !self.directory.has_resource(&key))
+    }
+
+    /// The verdict about a stream of another node that arrives at this process after the node has
+    /// gone on in the next: what this process had is right for the moment until the other node
+    /// has links to the next process.
+    pub(crate) fn last_verdict(&self, open: &PeerOpen) -> OpenVerdict {
+        match self.presence.session(open.client.as_str(), open.instance) {
+            Some(_) => OpenVerdict::Serve,
+            None => OpenVerdict::Gone,
+        }
     }
 
     /// Handles an event of the cluster.

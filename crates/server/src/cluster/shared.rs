@@ -77,6 +77,11 @@ impl SharedDirectory {
         Some((resource(&key)?, Generation(given.0)))
     }
 
+    /// Whether a client of this server holds the resource.
+    pub(super) fn has_resource(&self, key: &names::Key) -> bool {
+        self.table().held(key).is_some()
+    }
+
     /// An event of a resource.
     pub(super) fn hear(&self, key: &names::Key, news: ClaimNews) {
         let mut table = self.table();

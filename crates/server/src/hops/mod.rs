@@ -63,6 +63,13 @@ pub(crate) trait ClusterPlaces: fmt::Debug + Send + Sync {
     /// The living nodes but this.
     fn others(&self) -> Vec<NodeId>;
 
+    /// Whether the client had this claim at a former process of this node, and is about to have it
+    /// here.
+    fn awaits(&self, client: &str, claim: Generation) -> bool;
+
+    /// Whether this node goes on in the next process, to which clients and other nodes move.
+    fn has_handed_over(&self) -> bool;
+
     /// As [`cluster_node::Cluster::edition`].
     fn edition(&self) -> u64;
 }
@@ -77,7 +84,18 @@ impl ClusterPlaces for ServerNode {
     }
 
     fn judge(&self, open: PeerOpen) -> PlaceAnswer<'_, OpenVerdict> {
+        if self.has_handed_over() {
+            return Box::pin(std::future::ready(self.last_verdict(&open)));
+        }
         Box::pin(self.cluster().judge(open))
+    }
+
+    fn awaits(&self, client: &str, claim: Generation) -> bool {
+        self.awaits(client, claim)
+    }
+
+    fn has_handed_over(&self) -> bool {
+        self.has_handed_over()
     }
 
     fn has_claim(&self, client: &str, claim: Generation) -> bool {

@@ -25,6 +25,10 @@ use crate::registry::Registry;
 /// A waiting stream costs a task and up to 16 KiB of first bytes.
 const WAITING_MAX: u32 = 4096;
 
+/// The poll interval for a client of a former process of this node, which comes to this process
+/// within milliseconds.
+const COMES: Duration = Duration::from_millis(20);
+
 /// The poll interval for a live link of a client.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -207,6 +211,7 @@ impl Hops {
     ) -> Result<(Arc<Session>, usize), ResetCode> {
         let (edition, asked) = (self.places.edition(), Instant::now());
         if !worker.state.of::<Judged>().covers(hop, edition) {
+            self.arrived(hop, &is_gone).await;
             self.judge(hop).await?;
             worker.state.of::<Judged>().keep(hop, (edition, asked));
         }
@@ -221,6 +226,10 @@ impl Hops {
             if let Some(live) = live {
                 return Ok(live);
             }
+            if self.places.has_handed_over() {
+                // The client has its links with the next process, and the other node soon too.
+                return Err(ResetCode::Moved);
+            }
             tokio::select! {
                 () = first.revived.notified() => {}
                 () = sleep_until(until) => return Err(ResetCode::Shutdown),
@@ -229,6 +238,15 @@ impl Hops {
             if is_gone() {
                 return Err(ResetCode::Aborted);
             }
+        }
+    }
+
+    /// Waits for a client of a former process of this node, which claims its services here soon.
+    async fn arrived(&self, hop: &Hop, is_gone: impl Fn() -> bool) {
+        let (client, claim) = (hop.client.as_str(), Generation(hop.claim));
+        let until = Instant::now() + HOLD;
+        while self.places.awaits(client, claim) && Instant::now() < until && !is_gone() {
+            sleep(COMES).await;
         }
     }
 

@@ -124,6 +124,23 @@ impl NodeParts {
         self.far.close_all().await;
     }
 
+    /// Asks the other nodes for links to the next process of this node. Completes when they have
+    /// these, or after a while.
+    pub(crate) async fn retire_incoming(&self) {
+        self.links.retire_incoming().await;
+    }
+
+    /// The next process has links to the other nodes: those of this process end with their last
+    /// streams.
+    pub(crate) async fn retire_outgoing(&self) {
+        self.links.retire_outgoing().await;
+    }
+
+    /// Completes when the ports of clients of other nodes are open, or after a while.
+    pub(crate) async fn opened(&self) {
+        self.far.opened().await;
+    }
+
     /// Makes no more links to other nodes. Completes when no link has a stream.
     pub(crate) async fn leave(&self) {
         self.links.leave().await;

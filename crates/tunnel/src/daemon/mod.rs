@@ -226,9 +226,9 @@ impl Beside {
         #[cfg(feature = "otlp")]
         let push =
             push.map(|to| Push::start(to, Arc::<RunningDaemon>::clone(running))).transpose()?;
-        let former = match former.map(upgrade::Inherited::serve) {
+        let former = match former {
             None => None,
-            Some(serving) => Some(serving.await?),
+            Some(former) => Some(former.serve(role.as_ref()).await?),
         };
         let taking_over = Arc::clone(role);
         let takes_over = async move { taking_over.takes_over().await };

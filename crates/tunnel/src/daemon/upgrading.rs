@@ -63,9 +63,15 @@ impl RunningDaemon {
             parent: guardian.is_some(),
         };
         notify::main_process(started.pid);
-        let next = started.serve().await.inspect_err(|_| {
-            notify::main_process(std::process::id());
-        })?;
+        let heirloom = if started.takes_heirlooms() { self.role.heirloom().await } else { None };
+        let next = match started.serve(heirloom).await {
+            Ok(next) => next,
+            Err(why) => {
+                notify::main_process(std::process::id());
+                self.role.keep_heirloom().await;
+                return Err(why);
+            }
+        };
         tracing::info!(
             target: AUDIT, pid = upgraded.pid,
             "upgraded: process {} of version {} serves", upgraded.pid, upgraded.version

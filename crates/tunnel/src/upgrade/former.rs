@@ -12,14 +12,16 @@ use anyhow::Context;
 use net::guarded::{self, Guard};
 use net::{handover, inherited};
 use ops::status::FormerProcess;
-use ops::{Life, Phase};
+use ops::{Life, Phase, Serving};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use super::{Conversation, Inheritance, LINE_MAX, Left, PATIENCE, TALK, VARIABLE, Word, line};
+use super::{
+    Conversation, HEIRLOOM_MAX, Inheritance, LINE_MAX, Left, PATIENCE, TALK, VARIABLE, Word, line,
+};
 use crate::supervise::descriptor;
 
 /// Longest wait for the message to serve. The former process sends it at once, or ends this
@@ -122,17 +124,27 @@ pub(crate) struct Listed {
 }
 
 impl Inherited {
-    /// Reports that this process could serve, and waits until it should serve.
+    /// Reports that this process could serve, and waits until it should serve. The role gets what
+    /// the former process leaves last.
     ///
     /// # Errors
     /// The former process has decided otherwise.
-    pub(crate) async fn serve(self) -> anyhow::Result<Former> {
+    pub(crate) async fn serve(self, role: &dyn Serving) -> anyhow::Result<Former> {
         let Self { stream, pid, version, talk, slot, left } = self;
         let mut conversation = Conversation::new(stream)?;
         let own = env!("CARGO_PKG_VERSION").to_owned();
         conversation.say(&Word::Ready { pid: process::id(), version: own, talk: TALK }).await?;
-        let word = timeout(DECISION, conversation.hear()).await;
-        match word.context("the former process does not hand over")?? {
+        let mut heirloom = String::new();
+        let word = loop {
+            let word = timeout(DECISION, conversation.hear()).await;
+            match word.context("the former process does not hand over")?? {
+                Some(Word::Heirloom(piece)) if heirloom.len() < HEIRLOOM_MAX => {
+                    heirloom.push_str(&piece);
+                }
+                word => break word,
+            }
+        };
+        match word {
             Some(Word::Serve) if talk > 0 => {
                 // The sockets that were bound in the meantime were sent before the message.
                 let _ = timeout(SOCKETS, inherited::more_came(1)).await;
@@ -143,6 +155,7 @@ impl Inherited {
             Some(other) => anyhow::bail!("the former process does not hand over: {other:?}"),
         }
         SERVES.store(true, Ordering::Relaxed);
+        role.inherit((!heirloom.is_empty()).then_some(heirloom)).await;
         handover::serve();
         tracing::info!(
             "this process takes the place of process {pid} (version {version}), which ends after its \

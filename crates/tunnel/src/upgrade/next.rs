@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
-use std::{env, fmt};
+use std::{env, fmt, iter};
 
 use anyhow::{Context, bail};
 use net::guarded::{self, Guard};
@@ -20,7 +20,10 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::former::{Formers, Listed};
-use super::{Conversation, Inheritance, Left, TALK, VARIABLE, Word, line};
+use super::{
+    Conversation, HEIRLOOM_MAX, Inheritance, Left, PIECE, TAKES_HEIRLOOMS, TALK, VARIABLE, Word,
+    line,
+};
 use crate::activation;
 use crate::parent::Guardian;
 
@@ -197,11 +200,16 @@ impl Started {
         bail!("the new process has ended{how} before it was ready")
     }
 
-    /// Lets the next process serve.
+    /// Whether the next process takes what this process leaves last.
+    pub(crate) const fn takes_heirlooms(&self) -> bool {
+        self.talk >= TAKES_HEIRLOOMS
+    }
+
+    /// Lets the next process serve, with what this process leaves last.
     ///
     /// # Errors
     /// It has ended in the meantime.
-    pub(crate) async fn serve(mut self) -> anyhow::Result<Next> {
+    pub(crate) async fn serve(mut self, heirloom: Option<String>) -> anyhow::Result<Next> {
         // A port that was bound since the process started. It is sent to the process separately,
         // which listens on it before it serves.
         match tokio::task::spawn_blocking(|| handover::give_more(false)).await? {
@@ -211,6 +219,10 @@ impl Started {
                 tracing::warn!(%error, "a port may be missing in the next process: {error}")
             }
         }
+        for piece in pieces(heirloom.as_deref().unwrap_or_default()) {
+            let said = self.conversation.say(&Word::Heirloom(piece.to_owned())).await;
+            said.context("the new process has ended")?;
+        }
         self.conversation.say(&Word::Serve).await.context("the new process has ended")?;
         handover::hand_over();
         // The process is no longer on trial. The runtime reaps it at its end.
@@ -218,6 +230,16 @@ impl Started {
         let (conversation, talk, since) = (self.conversation.into(), self.talk, Instant::now());
         Ok(Next { conversation, talk, since })
     }
+}
+
+/// The pieces of an heirloom. One that is too long has none.
+fn pieces(heirloom: &str) -> impl Iterator<Item = &str> {
+    let mut rest = if heirloom.len() > HEIRLOOM_MAX { "" } else { heirloom };
+    iter::from_fn(move || {
+        let (piece, behind) = rest.split_at(rest.floor_char_boundary(PIECE));
+        rest = behind;
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 /// Sends everything, and waits for the answer. `None`: the process closed its end.
@@ -299,7 +321,13 @@ impl Next {
                     }
                 }
                 Ok(Some(Word::GoneOn)) => fate = Fate::Over,
-                Ok(Some(Word::Ready { .. } | Word::Failed(_) | Word::Serve | Word::Report(_))) => {}
+                Ok(Some(
+                    Word::Ready { .. }
+                    | Word::Failed(_)
+                    | Word::Heirloom(_)
+                    | Word::Serve
+                    | Word::Report(_),
+                )) => {}
                 // A message of a later version.
                 Err(_) if self.talk > 0 => {}
                 Ok(None) | Err(_) => return fate,

@@ -69,7 +69,8 @@ impl Deaths {
                     if let Some(guardian) = guardian {
                         guardian.follows(pid);
                     }
-                    started.serve().await.map(|next| (pid, next))
+                    // What this process has left went to the process that has ended.
+                    started.serve(None).await.map(|next| (pid, next))
                 }
                 Err(why) => Err(why),
             };

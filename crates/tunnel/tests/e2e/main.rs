@@ -94,6 +94,7 @@ mod unix_sockets;
 mod unsent;
 mod upgrade;
 mod upgrade_chain;
+mod upgrade_node;
 mod upgrade_refused;
 mod vanish;
 mod via;

@@ -40,6 +40,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cluster::names::{Key, NodeId};
 use tokio::runtime::Handle as Runtime;
+use tokio::sync::watch;
 
 use super::ClusterPlaces;
 use crate::registry::Registry;
@@ -59,6 +60,8 @@ pub(super) struct FarServices {
     /// The most ports.
     ports_max: usize,
     resources: Mutex<HashMap<Key, Arc<Resource>>>,
+    /// The ports of the table were opened once.
+    opened: watch::Sender<bool>,
 }
 
 impl FarServices {
@@ -72,8 +75,12 @@ impl FarServices {
     ) -> Arc<Self> {
         let registry = Arc::clone(registry);
         let ground = Arc::new(FarGround { node, registry, places, nodes });
-        let (runtime, resources) = (Runtime::current(), Mutex::default());
-        Arc::new_cyclic(|own| Self { own: Weak::clone(own), ground, runtime, ports_max, resources })
+        let (runtime, resources, opened) =
+            (Runtime::current(), Mutex::default(), watch::Sender::new(false));
+        Arc::new_cyclic(|own| {
+            let own = Weak::clone(own);
+            Self { own, ground, runtime, ports_max, resources, opened }
+        })
     }
 
     fn resources(&self) -> MutexGuard<'_, HashMap<Key, Arc<Resource>>> {

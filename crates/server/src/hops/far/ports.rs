@@ -7,7 +7,7 @@ use std::time::Duration;
 use cluster::names::Key;
 use cluster_node::HeldPorts;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::FarServices;
 use super::place::Looked;
@@ -15,6 +15,10 @@ use super::place::Looked;
 /// The time after which ports are looked at again about which the node of the client has given no
 /// answer.
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// The longest wait for the table of ports after the node has joined: a page of 1,000 records takes
+/// the engine 40 ms.
+const OPENED: Duration = Duration::from_secs(3);
 
 impl FarServices {
     /// Follows the held ports until the node ends.
@@ -34,11 +38,23 @@ impl FarServices {
                 );
             }
             was_full = is_full;
+            // The first table is that of a node which has not joined.
+            if !held.is_empty() {
+                self.opened.send_replace(true);
+            }
             tokio::select! {
                 changed = ports.changed() => if changed.is_err() { return },
                 () = sleep(AGAIN), if !is_whole => {}
             }
         }
+    }
+
+    /// Completes when ports of the table were opened, and after [`OPENED`] where no table comes: the
+    /// node cannot tell an empty table from one that it does not know yet.
+    pub(in crate::hops) async fn opened(&self) {
+        let mut opened = self.opened.subscribe();
+        // A node that has ended opens nothing.
+        let _ = timeout(OPENED, opened.wait_for(|opened| *opened)).await;
     }
 
     /// Opens and closes ports. Returns whether there are more ports than may be open, and whether
