@@ -87,9 +87,9 @@ impl Scene {
     fn hand_over(&mut self, at: usize, process: u64) -> Heirloom {
         self.give(at, NodeInput::Wish(ServerWish::HandOver));
         self.flow();
-        let left = self.outputs(at).into_iter().find_map(|output| match output {
-            Output::HandedOver(left) => Some(left),
-            _ => None,
+        let left = self.outputs(at).into_iter().find_map(|output| {
+            let Output::HandedOver(left) = output else { return None };
+            Some(left)
         });
         // As text, which the next process reads.
         let left = Heirloom::decode(&left.unwrap().unwrap().encode()).unwrap();
@@ -640,9 +640,9 @@ fn claim(ticket: u64, port: u16, about: &str) -> NodeInput {
 
 /// The answers to claims.
 fn claimed(scene: &mut Scene, at: usize) -> Vec<(u64, Claimed)> {
-    let answer = |output| match output {
-        Output::Claimed(Ticket(ticket), claimed) => Some((ticket, claimed)),
-        _ => None,
+    let answer = |output| {
+        let Output::Claimed(Ticket(ticket), claimed) = output else { return None };
+        Some((ticket, claimed))
     };
     scene.outputs(at).into_iter().filter_map(answer).collect()
 }

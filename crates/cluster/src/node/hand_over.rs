@@ -16,13 +16,10 @@
 
 use std::time::Duration;
 
-use super::Node;
 use super::desk::Desk;
-use super::io::{NodeSettings, Output};
-use super::standing::NodeStanding;
 use super::writes::Job;
-use crate::heirloom::{Heirloom, key_text, resource};
-use crate::moment::Moment;
+use crate::heirloom::key_text;
+use crate::names::Generation;
 
 /// The time for which the clients of a former process of the node are awaited. A client whose link
 /// to the former process is lost at the same moment needs up to half a minute.
@@ -38,57 +35,8 @@ pub(super) enum HandOver {
     Done,
 }
 
-impl Node {
-    /// A node that goes on with the epoch which a former process of the node has left. It is a
-    /// member with its first renewal. An heirloom of another node or cluster counts for nothing.
-    #[must_use]
-    pub fn adopt(settings: NodeSettings, left: &Heirloom, now: Moment) -> Self {
-        let is_own = settings.cluster == left.cluster && settings.node == left.node;
-        let mut node = Self::new(settings, now);
-        if !is_own {
-            return node;
-        }
-        let (of, until) = (left.left_epoch(), now.after(AWAITED));
-        node.desk.saw(of.revision);
-        node.membership.adopt(&mut node.desk, of);
-        node.chain.adopt(of.batch);
-        node.claims.adopt(left, until);
-        node.homes.adopt(&node.desk, left, until);
-        for (key, generation) in &left.releases {
-            if let Some(key) = resource(&node.desk.keys, key) {
-                node.desk.jobs.push_back(Job::Release(key, *generation));
-            }
-        }
-        node.follow.begin(&mut node.desk);
-        node
-    }
-
-    /// Says what this process leaves, once no batch is under way.
-    pub(super) fn turn_hand_over(&mut self) {
-        let is_member = self.membership.epoch().is_some();
-        if self.hand_over != HandOver::Asked || (is_member && !self.chain.is_idle()) {
-            return;
-        }
-        let left = self.left().map(Box::new);
-        // A node that is no member has nothing to hand over, and goes on until it leaves.
-        self.hand_over = if left.is_some() { HandOver::Done } else { HandOver::No };
-        self.desk.output(Output::HandedOver(left));
-    }
-
-    fn left(&mut self) -> Option<Heirloom> {
-        let of = self.membership.left(&self.desk, self.chain.last())?;
-        let desk = &mut self.desk;
-        let mut left = Heirloom::new(&desk.settings.cluster, desk.node(), of);
-        self.claims.leave_to(desk, &mut left);
-        left.releases = releases(desk);
-        let standing = &NodeStanding::of(&self.desk, &self.membership, &self.peers, &self.follow);
-        self.homes.leave_to(standing, &mut left);
-        Some(left)
-    }
-}
-
 /// The releases that wait to be written.
-fn releases(desk: &Desk) -> Vec<(String, crate::names::Generation)> {
+pub(super) fn releases(desk: &Desk) -> Vec<(String, Generation)> {
     let released = |job: &Job| match job {
         Job::Release(key, generation) => Some((key_text(&desk.keys, key), *generation)),
         // The notes of lost records are read again, clients are told of by their records, and

@@ -10,8 +10,8 @@
 //!
 //! The time of a lease is counted from the moment at which its renewal was *sent*: the engine has
 //! started to count later. A process that goes on with the epoch of a former process of its node
-//! counts from its own first renewal. A node whose time is up is isolated and writes nothing, but its epoch
-//! may go on: a new leader of the engine gives each lease its full time again.
+//! counts from its own first renewal. A node whose time is up is isolated and writes nothing, but
+//! its epoch may go on: a new leader of the engine gives each lease its full time again.
 //!
 //! The node writes its record with each renewal. The write fails if the record is not that of its
 //! epoch, or if the store has another incarnation; it makes the watch of the node report something;

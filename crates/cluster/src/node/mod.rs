@@ -67,6 +67,7 @@ use sweep::Sweep;
 use writes::{Job, Write, WriteOutcome};
 
 use crate::engine::{Done, NoReply, Revision};
+use crate::heirloom::{self, Heirloom};
 use crate::keys::RecordPlace;
 use crate::moment::Moment;
 use crate::names::{ClientName, Generation, Key, NodeId};
@@ -131,6 +132,30 @@ impl Node {
             blobs: Blobs::new(),
             hand_over: HandOver::No,
         }
+    }
+
+    /// A node that goes on with the epoch which a former process of the node has left. It is a
+    /// member with its first renewal. An heirloom of another node or cluster counts for nothing.
+    #[must_use]
+    pub fn adopt(settings: NodeSettings, left: &Heirloom, now: Moment) -> Self {
+        let is_own = settings.cluster == left.cluster && settings.node == left.node;
+        let mut node = Self::new(settings, now);
+        if !is_own {
+            return node;
+        }
+        let (of, until) = (left.left_epoch(), now.after(AWAITED));
+        node.desk.saw(of.revision);
+        node.membership.adopt(&mut node.desk, of);
+        node.chain.adopt(of.batch);
+        node.claims.adopt(left, until);
+        node.homes.adopt(&node.desk, left, until);
+        for (key, generation) in &left.releases {
+            if let Some(key) = heirloom::resource(&node.desk.keys, key) {
+                node.desk.jobs.push_back(Job::Release(key, *generation));
+            }
+        }
+        node.follow.begin(&mut node.desk);
+        node
     }
 
     /// Handles an input.
@@ -576,5 +601,27 @@ impl Node {
                 Of::Client(client) => self.homes.check(&mut self.desk, standing, &client),
             }
         }
+    }
+
+    /// Says what this process leaves, once no batch is under way.
+    fn turn_hand_over(&mut self) {
+        let is_member = self.membership.epoch().is_some();
+        if self.hand_over != HandOver::Asked || (is_member && !self.chain.is_idle()) {
+            return;
+        }
+        let left = self.left().map(Box::new);
+        // A node that is no member has nothing to hand over, and goes on until it leaves.
+        self.hand_over = if left.is_some() { HandOver::Done } else { HandOver::No };
+        self.desk.output(Output::HandedOver(left));
+    }
+
+    fn left(&mut self) -> Option<Heirloom> {
+        let of = self.membership.left(&self.desk, self.chain.last())?;
+        let desk = &mut self.desk;
+        let mut left = Heirloom::new(&desk.settings.cluster, desk.node(), of);
+        self.claims.leave_to(desk, &mut left);
+        left.releases = hand_over::releases(desk);
+        self.homes.leave_to(standing!(self), &mut left);
+        Some(left)
     }
 }

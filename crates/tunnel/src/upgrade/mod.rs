@@ -112,7 +112,8 @@ pub(crate) enum Word {
     },
     /// The next process ends for this reason.
     Failed(String),
-    /// A piece of what the former process leaves last. All pieces come right before [`Word::Serve`].
+    /// A piece of what the former process leaves last. All pieces come right before
+    /// [`Word::Serve`].
     Heirloom(String),
     /// The next process should accept.
     Serve,

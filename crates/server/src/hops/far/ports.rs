@@ -49,8 +49,8 @@ impl FarServices {
         }
     }
 
-    /// Completes when ports of the table were opened, and after [`OPENED`] where no table comes: the
-    /// node cannot tell an empty table from one that it does not know yet.
+    /// Completes when ports of the table were opened, and after [`OPENED`] where no table comes:
+    /// the node cannot tell an empty table from a table that it does not know yet.
     pub(in crate::hops) async fn opened(&self) {
         let mut opened = self.opened.subscribe();
         // A node that has ended opens nothing.
