@@ -17,6 +17,7 @@
 //!   presence.rs    which processes of clients are at this node of a cluster
 //!   shared_clients.rs  the codes and the enrolled clients of a cluster
 //!   about.rs       what a claim says to other nodes about its services
+//!   shed.rs        the clients of a node that stops go to other nodes in portions
 //!   hops/          visitors of clients that have their links with other nodes
 //!   private/       private services, and the joining of streams of two clients
 //!   stun.rs        the ports at which the server answers STUN
@@ -49,6 +50,7 @@ mod registry;
 mod reload;
 mod shared;
 mod shared_clients;
+mod shed;
 mod sightings;
 mod source;
 mod stun;
@@ -358,6 +360,16 @@ impl Server {
         }
     }
 
+    /// Lets the clients go to the other nodes of the cluster, if there are any, in half of the time
+    /// that a drain has.
+    async fn shed(&self) {
+        if self.node.as_ref().is_some_and(|node| node.has_others()) {
+            let limit = self.config.load().common.drain_timeout.duration() / 2;
+            self.registry.let_go();
+            shed::shed(&self.registry, self.workers.handles(), limit).await;
+        }
+    }
+
     async fn save_names(&self) {
         let shared = Arc::clone(self.registry.shared_arc());
         // A panic was logged.
@@ -635,6 +647,7 @@ impl Serving for Server {
 
     fn drain(&self) -> SendFuture<'_, ()> {
         Box::pin(async {
+            self.shed().await;
             doors::close(self.workers.handles()).await;
             self.registry.close_entrances().await;
             let Some(parts) = &self.parts else {

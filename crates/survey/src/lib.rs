@@ -9,7 +9,7 @@ mod streams;
 #[cfg(test)]
 pub mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -342,6 +342,41 @@ pub async fn retire_links(handles: &[Handle]) {
         // A worker that has stopped has no links.
         let _ = handle.call(retire).await;
     }
+}
+
+/// Asks for the successors of this number of links with clients that were not asked before.
+pub async fn retire_some(handles: &[Handle], asked: &mut BTreeSet<u64>, count: usize) {
+    let mut left = count;
+    for handle in handles {
+        let known = asked.clone();
+        let retire = move |worker: &Rc<Worker>| {
+            let links = worker.state.all_links().into_iter();
+            let new = links
+                .filter(|(session, _)| !session.is_of_node())
+                .map(|(_, link)| link)
+                .filter(|link| !known.contains(&link.serial()));
+            let new: Vec<_> = new.take(left).collect();
+            new.iter().for_each(::link::Link::go_away);
+            new.iter().map(::link::Link::serial).collect::<Vec<_>>()
+        };
+        // A worker that has stopped has no links.
+        let retired = handle.call(retire).await.unwrap_or_default();
+        left = left.saturating_sub(retired.len());
+        asked.extend(retired);
+    }
+}
+
+/// The number of links with clients that have not ended.
+pub async fn links_of_clients(handles: &[Handle]) -> usize {
+    let mut count = 0;
+    for handle in handles {
+        let links = handle.call(|worker: &Rc<Worker>| {
+            let links = worker.state.all_links().into_iter();
+            links.filter(|(session, _)| !session.is_of_node()).count()
+        });
+        count += links.await.unwrap_or_default();
+    }
+    count
 }
 
 /// The number of links that have not ended.

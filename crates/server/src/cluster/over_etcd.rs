@@ -94,10 +94,17 @@ async fn publish(server: &Server) -> Client {
 
 /// As [`publish`], with these services.
 async fn publish_all(server: &Server, services: &str) -> Client {
+    publish_at(&[server], services).await
+}
+
+/// As [`publish_all`], by a client that knows these nodes.
+async fn publish_at(servers: &[&Server], services: &str) -> Client {
+    let servers: Vec<_> =
+        servers.iter().map(|server| format!("'{}'", server.listen()[0])).collect();
     let text = format!(
-        "servers: {}\nname: home\ntoken: {TOKEN}\nworkers: 1\nconnections: 1\n\
+        "servers: [{}]\nname: home\ntoken: {TOKEN}\nworkers: 1\nconnections: 1\n\
          retry: {{ min: 50ms, max: 200ms }}\nservices: [{services}]\n",
-        server.listen()[0]
+        servers.join(", ")
     );
     let text = Text { name: "client.yaml", text: &text };
     let config = config::load_client(Some(text), &ClientFlags::default(), &sources());
@@ -459,4 +466,44 @@ fn one_node_orders(by: &str) {
         client.close().await;
         a.close().await;
     });
+}
+
+#[test]
+fn a_node_that_stops_lets_its_clients_go_to_another_node() {
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        let start = async |node| start(node, &directory, &certificates).await;
+        let (a, b) = (start("a").await, start("b").await);
+        sees(&a, 2).await;
+        sees(&b, 2).await;
+        let web = "{ name: web, target: 'tcp://127.0.0.1:1', public: 'http://app.example' }";
+        let client = publish_at(&[&a, &b], web).await;
+        eventually("the first node publishes", async || publishes(&a).await).await;
+        // The drain completes without a visitor, and the client has gone before.
+        a.drain().await;
+        assert!(a.status().await.sessions.is_empty(), "the client has gone");
+        eventually("the second node publishes", async || publishes(&b).await).await;
+        let says_so = async || {
+            let cluster = b.brief().await.cluster.unwrap();
+            cluster.nodes.iter().any(|node| node.name == "a" && node.draining)
+        };
+        eventually("the record of the first node says so", says_so).await;
+        // The last node has nobody to whom its client could go.
+        a.close().await;
+        sees_alone(&b).await;
+        let begun = Instant::now();
+        b.drain().await;
+        assert!(begun.elapsed() < SOON / 2, "{:?}", begun.elapsed());
+        assert!(!b.status().await.sessions.is_empty());
+        client.close().await;
+        b.close().await;
+    });
+}
+
+/// Waits until a node sees no other node.
+async fn sees_alone(server: &Server) {
+    let is_alone = async || server.brief().await.cluster.unwrap().nodes.len() == 1;
+    eventually("the other node has gone", is_alone).await;
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use cluster::heirloom::Heirloom;
 use cluster::names::{self, ClientName, Instance, NodeEpoch, NodeId};
-use cluster::node::{GATHER, Located, NodeSettings, Subject};
+use cluster::node::{GATHER, Located, NodeSettings, OpenVerdict, PeerOpen, Subject};
 use cluster::record::{Described, PeerAddress, VERSIONS};
 use cluster_node::{Cluster, Engine, PeerMail, ServerEvent, ServerEvents, join_after};
 use net::handover;
@@ -199,6 +199,16 @@ impl ServerNode {
     /// The directory of the cluster.
     pub(crate) const fn directory(&self) -> &Arc<SharedDirectory> {
         &self.directory
+    }
+
+    /// Whether clients can go to other nodes: another node lives that does not ask its clients to
+    /// go.
+    pub(crate) fn has_others(&self) -> bool {
+        let nodes = self.cluster.nodes().borrow().clone();
+        let takes_clients = |living: &cluster_node::LivingNode| {
+            living.record.as_ref().is_some_and(|record| !record.draining)
+        };
+        nodes.iter().any(|(id, living)| *id != self.id && takes_clients(living))
     }
 
     /// Leaves the cluster, within 2 s.

@@ -298,6 +298,12 @@ impl Registry {
         self.leaving.store(true, Ordering::SeqCst);
     }
 
+    /// Clients should go to other nodes: no link is made and nothing is published from now on.
+    pub(crate) fn let_go(&self) {
+        self.leave();
+        self.drain_presence();
+    }
+
     /// Closes the entrances of the sessions whose client has no link here that accepts streams: it
     /// has links to the next generation of this server, which has the listeners.
     pub(crate) async fn close_left(&self) {
