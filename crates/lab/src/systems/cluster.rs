@@ -1,6 +1,6 @@
-//! `tunnel` as two nodes of one server, on a member of etcd. Visitors connect to the first node; the
-//! client has its link with that node, or with the other one. Each daemon has one worker and each link
-//! one carrier. etcd has no part in a request, so its processor time is not counted.
+//! `tunnel` as two nodes of one server, on a member of etcd. Visitors connect to the first node.
+//! The client has its link with that node, or with the other node. Each daemon has one worker, and
+//! each link has one carrier. etcd has no part in a request, so its processor time is not counted.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

@@ -151,8 +151,17 @@ impl ServerNode {
             SharedDirectory::new(id.clone(), cluster.clone(), Arc::clone(&presence), state);
         let (directory, seen) = (Arc::new(shared), Mutex::default());
         let is_handed_over = AtomicBool::new(false);
-        let node =
-            Arc::new(Self { name, id, process, cluster, presence, directory, seen, left, is_handed_over });
+        let node = Arc::new(Self {
+            name,
+            id,
+            process,
+            cluster,
+            presence,
+            directory,
+            seen,
+            left,
+            is_handed_over,
+        });
         if handover::is_serving() {
             node.left.begin(None);
         }

@@ -15,8 +15,8 @@ use super::advice;
 use super::folder::{self, File};
 use super::made::{Made, file_of_node};
 
-/// Names of the files of the authority, of the server, and of the members of etcd. The files of a client have the client's
-/// name.
+/// Names of the files of the authority, of the server, and of the members of etcd. The files of a
+/// client have the client's name.
 pub(super) const CA: &str = "ca";
 pub(super) const SERVER: &str = "server";
 pub(super) const ETCD: &str = "etcd";
