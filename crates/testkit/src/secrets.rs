@@ -21,7 +21,8 @@ impl Example {
 }
 
 /// A node of a cluster.
-const NODE: &str = "cluster: { name: c, secret: SECRET, peers: { listen: \"tcp://127.0.0.1:1\" }, \
+const NODE: &str = "cluster: { name: c, secret: SECRET, peers: { listen: \"tls://127.0.0.1:1\", \
+                    ca: /dev/null, cert: /dev/null, key: /dev/null }, \
                     directory: { etcd: \"http://127.0.0.1:1\" } }";
 
 /// A valid file for each key that may hold a secret; the value of the key is `secret`, which must

@@ -14,8 +14,8 @@ Examples:
     tunnel generate certs -s example.com 192.0.2.2 -o certs
   Two more clients of the same authority:
     tunnel generate certs -o certs --client laptop phone
-  An authority of a cluster, and certificates of its nodes and of the members of etcd:
-    tunnel generate certs -o cluster --node fra1 fra2 --etcd etcd1 etcd2 etcd3";
+  An authority of a cluster, certificates of its nodes and of etcd:
+    tunnel generate certs -o cluster --node fra1 fra2 --etcd etcd1 etcd2";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Generate {
