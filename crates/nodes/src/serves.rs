@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use cluster::names::NodeId;
 use node::session::Worker;
-use proto::{Hop, NodeQuestion, Priority, VisitorFields};
+use proto::{Hop, NodeQuestion, Priority, ResetCode, VisitorFields};
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 /// The visitor of a hop, as the node that the visitor reached describes it.
@@ -33,13 +33,11 @@ pub trait ServesHops: fmt::Debug + Send + Sync {
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet>;
 
-    /// Answers a question.
-    fn answer(
-        &self,
-        worker: &Rc<Worker>,
-        question: NodeQuestion,
-        inlet: Box<dyn Inlet>,
-    ) -> Rc<dyn Outlet>;
+    /// Answers a question. By default a node has no answers and refuses.
+    fn answer(&self, question: NodeQuestion, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        drop(question);
+        relay::refuse_stream(&*inlet, None, ResetCode::Unknown)
+    }
 
     /// Accepts a flow. `None`: the inlet was closed with the reason.
     fn flow(

@@ -116,15 +116,6 @@ impl Echo {
 }
 
 impl ServesHops for Echo {
-    fn answer(
-        &self,
-        _: &Rc<Worker>,
-        _: proto::NodeQuestion,
-        inlet: Box<dyn Inlet>,
-    ) -> Rc<dyn Outlet> {
-        relay::refuse_stream(&*inlet, None, ResetCode::Unknown)
-    }
-
     fn stream(
         &self,
         worker: &Rc<Worker>,

@@ -28,15 +28,6 @@ struct Joins {
 }
 
 impl ServesHops for Joins {
-    fn answer(
-        &self,
-        _: &Rc<Worker>,
-        _: proto::NodeQuestion,
-        inlet: Box<dyn Inlet>,
-    ) -> Rc<dyn Outlet> {
-        relay::refuse_stream(&*inlet, None, ResetCode::Unknown)
-    }
-
     fn stream(
         &self,
         worker: &Rc<Worker>,
@@ -94,15 +85,6 @@ impl ServesHops for Joins {
 struct Reads(usize);
 
 impl ServesHops for Reads {
-    fn answer(
-        &self,
-        _: &Rc<Worker>,
-        _: proto::NodeQuestion,
-        inlet: Box<dyn Inlet>,
-    ) -> Rc<dyn Outlet> {
-        relay::refuse_stream(&*inlet, None, ResetCode::Unknown)
-    }
-
     fn stream(
         &self,
         _: &Rc<Worker>,

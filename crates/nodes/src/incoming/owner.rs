@@ -83,7 +83,7 @@ impl Owner for IncomingOwner {
         if let Target::Ask(question) = &open.target
             && link.features().have(Features::NODES)
         {
-            return self.shared.serves.answer(&self.worker, question.clone(), inlet);
+            return self.shared.serves.answer(question.clone(), inlet);
         }
         match hop(link, open) {
             Some((hop, stream)) => {

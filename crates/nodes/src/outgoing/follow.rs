@@ -165,15 +165,6 @@ mod tests {
     }
 
     impl ServesHops for Table {
-        fn answer(
-            &self,
-            _: &Rc<Worker>,
-            _: proto::NodeQuestion,
-            inlet: Box<dyn Inlet>,
-        ) -> Rc<dyn Outlet> {
-            relay::refuse_stream(&*inlet, None, proto::ResetCode::Unknown)
-        }
-
         fn stream(
             &self,
             _: &Rc<Worker>,

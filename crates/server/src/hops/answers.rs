@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::names::Generation;
-use node::session::Worker;
 use proto::{NodeQuestion, ResetCode};
 use relay::{Visitor, accept_duplex, refuse_stream};
 use tokio::io::AsyncWriteExt as _;
@@ -20,7 +19,6 @@ impl Hops {
     /// Answers a question of another node.
     pub(crate) fn answer(
         self: &Arc<Self>,
-        _worker: &Rc<Worker>,
         question: NodeQuestion,
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {

@@ -186,13 +186,8 @@ impl ServesHops for Serves {
         self.0.stream(worker, hop, stream.into(), inlet)
     }
 
-    fn answer(
-        &self,
-        worker: &Rc<Worker>,
-        question: NodeQuestion,
-        inlet: Box<dyn Inlet>,
-    ) -> Rc<dyn Outlet> {
-        self.0.answer(worker, question, inlet)
+    fn answer(&self, question: NodeQuestion, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        self.0.answer(question, inlet)
     }
 
     fn flow(
