@@ -14,7 +14,7 @@ use ops::status::SessionState;
 use ops::{Daemon as _, Enrolment as _, Serving as _};
 use proto::greeting::{Features, Name, StoredCredential, Token};
 use testkit::stage::free_port;
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::{Duration, Instant};
 
 use super::over_etcd::member::{Members, SOON, run};
 use super::over_etcd::{
@@ -81,7 +81,6 @@ fn a_private_service_is_visited_from_another_node_and_follows_its_client() {
         assert_eq!(ask(local(others), "anything").await, None, "without a right");
         // The next process of the client logs in at a third node.
         first.close().await;
-        sleep(Duration::from_millis(100)).await;
         let second = start_client(&c, "home", TOKEN, &services).await;
         eventually("a visitor of a client that has moved", is_served).await;
         // The client comes to the node of the visitor.
@@ -164,6 +163,20 @@ async fn is_linked(client: &Client) -> bool {
 
 #[test]
 fn a_code_is_good_once_at_all_nodes_and_a_revocation_ends_the_links_at_all_nodes() {
+    let revoked = enrol_and_revoke();
+    println!("the links of a revoked client have ended after {revoked:?}");
+}
+
+#[test]
+#[ignore = "measures time: the long step `timed`"]
+fn a_revocation_ends_the_links_at_all_nodes_within_a_second() {
+    let revoked = enrol_and_revoke();
+    assert!(revoked < Duration::from_secs(1), "{revoked:?}");
+}
+
+/// Returns the time in which a revocation at one node has ended the link with another node.
+fn enrol_and_revoke() -> Duration {
+    let mut ended = None;
     run(async {
         let members = Members::start(1, &[]).await;
         let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
@@ -196,7 +209,7 @@ fn a_code_is_good_once_at_all_nodes_and_a_revocation_ends_the_links_at_all_nodes
         let revoked = Instant::now();
         assert!(a.revoke("home".to_owned()).await.unwrap());
         eventually("the end of the links", async || !is_linked(&first).await).await;
-        assert!(revoked.elapsed() < Duration::from_secs(1), "{:?}", revoked.elapsed());
+        ended = Some(revoked.elapsed());
         eventually("the end of the copies", async || !of_c.has(&name)).await;
         assert!(!a.revoke("home".to_owned()).await.unwrap(), "there is no client any more");
         first.close().await;
@@ -221,4 +234,5 @@ fn a_code_is_good_once_at_all_nodes_and_a_revocation_ends_the_links_at_all_nodes
             server.close().await;
         }
     });
+    ended.unwrap()
 }
