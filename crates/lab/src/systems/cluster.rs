@@ -5,7 +5,6 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::Result;
 use testkit::stage::{run, tunnel};
@@ -38,13 +37,7 @@ fn start(scene: &mut Scene<'_>, home: usize, scheme: &str) -> Result<()> {
     said(&run(tunnel(&binary, &certs).arg(scene.dir)))?;
     let token = said(&run(&mut tunnel(&binary, &["generate", "token"])))?;
     let (etcd, members) = (free(), free());
-    let url = |address: SocketAddr| format!("http://{address}");
-    let mut command = Command::new("etcd");
-    command.args(["--name", "n", "--log-level", "error", "--data-dir"]).arg(scene.dir.join("etcd"));
-    command.args(["--listen-client-urls", &url(etcd), "--advertise-client-urls", &url(etcd)]);
-    command.args(["--listen-peer-urls", &url(members)]);
-    command.args(["--initial-advertise-peer-urls", &url(members)]);
-    command.args(["--initial-cluster", &format!("n={}", url(members))]);
+    let mut command = testkit::stage::etcd(scene.dir, [etcd.port(), members.port()]);
     scene.spawn_aside("etcd", &mut command)?;
     scene.wait_listening(etcd)?;
     let at = |address: [u8; 4]| SocketAddr::from((address, free().port()));

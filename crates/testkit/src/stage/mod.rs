@@ -44,7 +44,7 @@ pub use pebble::{CheckedPorts, NOWHERE, Pebble, REFUSED};
 pub use port::{free_port, is_listening, wait_listening};
 pub use running::{Running, connect, try_connect};
 pub use setup::Setup;
-pub use software::{Clock, Iperf3, Nginx, program, start_sshd, write_program};
+pub use software::{Clock, Iperf3, Nginx, etcd, program, start_sshd, write_program};
 
 /// Time limit of steps that take well under a second on an idle machine.
 pub const SOON: Duration = Duration::from_secs(10);

@@ -216,3 +216,17 @@ pub fn start_sshd(dir: &Path) -> (u16, Daemon, Vec<String>) {
     let nowhere = ["-F".to_owned(), "/dev/null".to_owned()];
     (port, sshd, nowhere.into_iter().chain(options).collect())
 }
+
+/// A member of etcd that is alone, with its data in `dir`, and with these ports of the loopback for
+/// clients and for members.
+pub fn etcd(dir: &Path, [clients, members]: [u16; 2]) -> Command {
+    let [clients, members] = [clients, members].map(|port| format!("http://127.0.0.1:{port}"));
+    let mut command = Command::new(program("etcd"));
+    // etcd reads its settings from variables as well.
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.arg("--data-dir").arg(dir.join("etcd")).args(["--name", "n", "--log-level", "error"]);
+    command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+    command.args(["--listen-peer-urls", &members, "--initial-advertise-peer-urls", &members]);
+    command.args(["--initial-cluster", &format!("n={members}")]);
+    command
+}

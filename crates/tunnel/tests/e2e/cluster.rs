@@ -4,12 +4,11 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use testkit::stage::Daemon;
+use testkit::stage::{Daemon, etcd};
 
-use crate::harness::{LONG, Origin, SOON, free_port, program, run, tunnel, wait};
+use crate::harness::{LONG, Origin, SOON, free_port, run, tunnel, wait};
 
 const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 
@@ -90,14 +89,7 @@ impl Stage {
     }
 
     pub(crate) fn start_etcd(&mut self) {
-        let [client, peer] = self.etcd_ports.map(|port| format!("http://127.0.0.1:{port}"));
-        let mut command = Command::new(program("etcd"));
-        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command.arg("--data-dir").arg(self.dir.path().join("etcd"));
-        command.args(["--name", "n", "--log-level", "error"]);
-        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-        command.args(["--initial-cluster", &format!("n={peer}")]);
+        let mut command = etcd(self.dir.path(), self.etcd_ports);
         self.etcd = Some(Daemon::start("etcd", self.dir.path(), &mut command));
     }
 

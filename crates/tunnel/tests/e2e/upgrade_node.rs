@@ -5,16 +5,15 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use serde_json::Value;
 use testkit::certs::{Authority, Flaw};
-use testkit::stage::Daemon;
+use testkit::stage::{Daemon, etcd};
 
-use crate::harness::{Origin, SOON, free_port, program, run, tunnel, wait};
+use crate::harness::{Origin, SOON, free_port, run, tunnel, wait};
 use crate::upgrade::{Ended, no_former, upgraded};
 
 const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
@@ -35,14 +34,8 @@ struct Ports {
 }
 
 fn start_etcd(dir: &Path) -> (Daemon, u16) {
-    let (client, peer) = (free_port(), free_port());
-    let url = |port| format!("http://127.0.0.1:{port}");
-    let mut command = Command::new(program("etcd"));
-    command.arg("--data-dir").arg(dir.join("etcd")).args(["--name", "n", "--log-level", "error"]);
-    command.args(["--listen-client-urls", &url(client), "--advertise-client-urls", &url(client)]);
-    command.args(["--listen-peer-urls", &url(peer), "--initial-advertise-peer-urls", &url(peer)]);
-    command.args(["--initial-cluster", &format!("n={}", url(peer))]);
-    (Daemon::start("etcd", dir, &mut command), client)
+    let ports = [free_port(), free_port()];
+    (Daemon::start("etcd", dir, &mut etcd(dir, ports)), ports[0])
 }
 
 fn start_node(node: &str, dir: &Path, ports: Ports, (scheme, etcd): (&str, u16)) -> Daemon {
