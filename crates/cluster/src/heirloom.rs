@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::{Lease, Revision};
 use crate::keys::{Keyspace, RecordPlace};
 use crate::names::{ClientName, Generation, Instance, Key, NodeEpoch, NodeId};
-use crate::record::At;
+use crate::record::{At, Holder};
 
 /// The version of this form.
 const VERSION: u32 = 1;
@@ -37,7 +37,8 @@ pub struct Heirloom {
     pub revision: u64,
     /// The resources of clients.
     pub claims: Vec<LeftClaim>,
-    /// The resources that nobody needs, and whose records are still there.
+    /// The resources that nobody needs, and whose records are still there, by the numbers of the
+    /// records. The number 0 says that the record may have other homes, and is read first.
     pub releases: Vec<(String, Generation)>,
     /// The clients whose records name this node.
     pub clients: Vec<LeftClient>,
@@ -55,8 +56,11 @@ pub struct LeftClaim {
     pub instance: Instance,
     /// The number of the claim.
     pub generation: Generation,
-    /// A number that differs where what the record says about the service differs.
-    pub about: u64,
+    /// [`Holding::fence`](crate::record::Holding::fence) of its record.
+    pub fence: u64,
+    /// The other homes of the process in its record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Holder>,
 }
 
 /// A client that was at the former process.
@@ -157,12 +161,6 @@ pub(crate) fn key_text(keys: &Keyspace, key: &Key) -> String {
     String::from_utf8_lossy(&key).into_owned()
 }
 
-/// The number of a text (FNV-1a): each version computes the same.
-pub(crate) fn about_number(about: &str) -> u64 {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    about.bytes().fold(0xcbf2_9ce4_8422_2325, step)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,11 +185,15 @@ mod tests {
             client,
             instance: Instance(1),
             generation: Generation(5),
-            about: about_number("{}"),
+            fence: 3,
+            also: Vec::new(),
         });
+        let home = Holder { node: NodeId::new("nyc1").unwrap(), epoch: NodeEpoch(8) };
+        left.claims.push(LeftClaim { also: vec![home], ..left.claims[0].clone() });
         let text = left.encode();
         assert_eq!(Heirloom::decode(&text).unwrap(), left);
-        assert_eq!(left.resources().map(|(key, _)| key).collect::<Vec<_>>(), [key]);
+        assert_eq!(left.resources().map(|(key, _)| key).collect::<Vec<_>>(), [key.clone(), key]);
+        assert_eq!(text.matches("\"also\"").count(), 1, "{text}");
         for (wrong, reason) in [
             (text.replace("\"v\":1", "\"v\":2"), "version 2 of an heirloom"),
             (text.replace("\"lease\"", "\"other\""), "unknown field"),
@@ -200,6 +202,5 @@ mod tests {
             let refused = Heirloom::decode(&wrong).unwrap_err();
             assert!(refused.contains(reason), "{refused}");
         }
-        assert_ne!(about_number("a"), about_number("b"));
     }
 }

@@ -5,7 +5,8 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::names::{ClientName, Generation, Instance, NodeEpoch, NodeId, Owner};
+use crate::keys::{self, RecordPlace};
+use crate::names::{ClientName, Generation, Instance, Key, NodeEpoch, NodeId, Owner};
 
 /// The versions of records that this program reads and writes.
 pub const VERSIONS: Versions = Versions { min: 1, max: 1 };
@@ -13,7 +14,7 @@ pub const VERSIONS: Versions = Versions { min: 1, max: 1 };
 /// The most bytes of a record. A record of homes has about 200.
 pub const RECORD_BYTES: usize = 16 * 1024;
 
-/// The most homes of a client.
+/// The most homes of a client, and of a resource.
 pub const HOMES: usize = 4;
 
 /// The most former processes that a record of homes names. A former process that the record does
@@ -122,7 +123,17 @@ pub struct At {
     pub former: Vec<Instance>,
 }
 
-/// Who has a resource.
+/// A node that holds a resource for a process of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Holder {
+    /// The node.
+    pub node: NodeId,
+    /// Its epoch. In a later epoch it does not hold the resource.
+    pub epoch: NodeEpoch,
+}
+
+/// Who has a resource: a process of a client, at each node at which it has registered the resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holding {
@@ -136,15 +147,58 @@ pub struct Holding {
     pub epoch: NodeEpoch,
     /// What the node says about the service, as text that only servers read.
     pub about: String,
+    /// The further homes of the process that hold the resource.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Holder>,
 }
 
 impl Holding {
     /// The holder.
     #[must_use]
     pub fn owner(&self) -> Owner {
-        let Self { client, instance, node, epoch, about: _ } = self.clone();
+        let Self { client, instance, node, epoch, .. } = self.clone();
         Owner { client, instance, node, epoch }
     }
+
+    /// All nodes that hold the resource, in the order of their claims.
+    #[must_use]
+    pub fn holders(&self) -> Vec<Holder> {
+        let first = Holder { node: self.node.clone(), epoch: self.epoch };
+        std::iter::once(first).chain(self.also.iter().cloned()).collect()
+    }
+
+    /// The epoch in which a node holds the resource; `None` if it does not.
+    #[must_use]
+    pub fn epoch_of(&self, node: &NodeId) -> Option<NodeEpoch> {
+        if self.node == *node {
+            return Some(self.epoch);
+        }
+        self.also.iter().find(|holder| holder.node == *node).map(|holder| holder.epoch)
+    }
+
+    /// Whether this process of the client has the resource.
+    #[must_use]
+    pub fn is_of(&self, client: &ClientName, instance: Instance) -> bool {
+        self.client == *client && self.instance == instance
+    }
+
+    /// A number of the claim that all homes of the process compute alike, also when one of them
+    /// does not know the latest number of the record: it stands for the resource, the process and
+    /// what the record says of the services. It is not 0.
+    #[must_use]
+    pub fn fence(&self, key: &Key) -> u64 {
+        fence(key, self.instance, &self.about)
+    }
+}
+
+/// As [`Holding::fence`].
+#[must_use]
+pub fn fence(key: &Key, instance: Instance, about: &str) -> u64 {
+    // FNV-1a.
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let key = keys::suffix(&RecordPlace::Resource(key.clone()));
+    let bytes = key.bytes().chain([0]).chain(instance.0.to_be_bytes()).chain(about.bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, step).max(1)
 }
 
 /// A record of a living node was replaced by another node. The note is beside the new record from
@@ -252,7 +306,12 @@ impl Record for At {
     }
 }
 
-impl Record for Holding {}
+impl Record for Holding {
+    fn check(&self) -> Result<(), BadRecord> {
+        at_most("also", self.also.len(), HOMES - 1)
+    }
+}
+
 impl Record for Former {}
 impl Record for Incarnation {}
 impl Record for BatchMark {}
@@ -310,6 +369,51 @@ mod tests {
             (good.replace('}', &" ".repeat(RECORD_BYTES)), "a record has at most"),
         ] {
             assert!(refused(&value).contains(reason), "{value}: {}", refused(&value));
+        }
+        let mut many = holding();
+        many.also = vec![many.also[0].clone(); HOMES];
+        let why = Holding::decode(&many.encode()).unwrap_err().to_string();
+        assert!(why.contains("`also` has 4 entries"), "{why}");
+    }
+
+    /// A resource with two homes.
+    fn holding() -> Holding {
+        Holding {
+            client: ClientName::new("home").unwrap(),
+            instance: Instance(7),
+            node: node("fra1"),
+            epoch: NodeEpoch(3),
+            about: "a".into(),
+            also: vec![Holder { node: node("nyc1"), epoch: NodeEpoch(5) }],
+        }
+    }
+
+    #[test]
+    fn a_resource_names_each_of_its_homes() {
+        let two = holding();
+        assert_eq!(Holding::decode(&two.encode()).unwrap(), two);
+        let names: Vec<_> = two.holders().into_iter().map(|it| it.node.to_string()).collect();
+        assert_eq!(names, ["fra1", "nyc1"]);
+        let epoch_of = |name| two.epoch_of(&node(name));
+        assert_eq!(epoch_of("fra1"), Some(NodeEpoch(3)));
+        assert_eq!(epoch_of("nyc1"), Some(NodeEpoch(5)));
+        assert_eq!(epoch_of("sin1"), None);
+        let alone = Holding { also: Vec::new(), ..holding() };
+        assert!(!std::str::from_utf8(&alone.encode()).unwrap().contains("also"));
+    }
+
+    #[test]
+    fn a_fence_is_that_of_a_resource_a_process_and_a_description() {
+        let port =
+            |port| Key::Port(crate::names::PortProtocol::Tcp, crate::names::Class::Public, port);
+        let of = |number, instance, about| fence(&port(number), Instance(instance), about);
+        let one = of(1, 7, "a");
+        assert_eq!(
+            one,
+            Holding { epoch: NodeEpoch(9), also: Vec::new(), ..holding() }.fence(&port(1))
+        );
+        for other in [of(2, 7, "a"), of(1, 8, "a"), of(1, 7, "b")] {
+            assert_ne!(one, other);
         }
     }
 

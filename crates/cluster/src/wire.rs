@@ -263,6 +263,7 @@ mod tests {
                 node,
                 epoch: NodeEpoch(epoch),
                 about,
+                also: Vec::new(),
             },
         )
     }
@@ -383,6 +384,7 @@ mod tests {
             node: NodeId::new("n").unwrap(),
             epoch: NodeEpoch(u64::MAX),
             about: "\u{1}".repeat(crate::record::RECORD_BYTES / 6 - 30),
+            also: Vec::new(),
         };
         let written = record.encode().len();
         assert!(

@@ -66,12 +66,12 @@ pub enum Target {
 /// A question of a node to another node of its cluster. The far end sends the answer in the stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NodeQuestion {
-    /// The complete services at the resource that a client holds by the claim of this number: a
+    /// The complete services at the resource that a client holds by this claim: a
     /// [`Register`](crate::control::Register), or nothing if the far end has no such claim.
     Terms {
         /// The client.
         client: Name,
-        /// The number of the claim.
+        /// The number of the claim, as in [`Hop::claim`].
         claim: u64,
     },
     /// No question: an enrolled client has changed, and the far end reads it again. The answer has
@@ -91,8 +91,8 @@ pub struct Hop {
     pub generation: u64,
     /// The name of the service.
     pub service: Name,
-    /// The number of the claim whose terms the opener has applied to the visitor; 0: no claim, as
-    /// of a private service.
+    /// The number of the claim whose terms the opener has applied to the visitor, which all nodes
+    /// compute alike; 0: no claim, as of a private service.
     pub claim: u64,
     /// As in [`Target::Marked`]: the client reports the mark of its target. `None`: it does not.
     pub mark: Option<u64>,

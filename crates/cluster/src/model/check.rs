@@ -19,7 +19,7 @@ use crate::engine::{Change, KeyValue, NoReply, Operation, Revision};
 use crate::keys::{Keyspace, RecordPlace};
 use crate::names::{ClientName, Generation, Instance, Key, NodeEpoch, NodeId};
 use crate::node::{EngineReply, EngineRequest, Lane, NodeEvent};
-use crate::record::{At, Holding, Record as _};
+use crate::record::{At, HOMES, Holder, Holding, Record as _};
 use crate::testing::ModelStore;
 
 /// The bound of I1 and I3: a lease and a renewal.
@@ -113,17 +113,24 @@ impl Truth {
         now: Option<Holding>,
     ) {
         let holder = Holding::decode(&former.value).unwrap();
+        let is_left = |it: &Holder| it.node != *by && is_alive(store, keys, &it.node, it.epoch);
+        let others: Vec<_> = holder.holders().into_iter().filter(is_left).collect();
         // Until all nodes know that the store has gone back, a number may be that of a claim which
         // was lost. etcd gives no number twice if a copy is restored with `--bump-revision`.
-        if self.was_restored
-            || holder.node == *by
-            || !is_alive(store, keys, &holder.node, holder.epoch)
-        {
+        if self.was_restored || others.is_empty() {
             return;
         }
         let Some(now) = now else {
             panic!("I5: {by} has freed {key:?}, which {holder:?} holds");
         };
+        if now.is_of(&holder.client, holder.instance) {
+            let stays = |it: &Holder| now.epoch_of(&it.node) == Some(it.epoch);
+            assert!(
+                others.iter().all(stays) || now.also.len() + 1 == HOMES,
+                "I5: {by} has made {now:?} of {holder:?}, a home of which is gone",
+            );
+            return;
+        }
         let is_expected = self.expected.contains(&(key.clone(), former.modified.into()));
         assert!(
             is_expected && now.client == holder.client,
@@ -333,12 +340,18 @@ impl ModelWorld {
             match self.keys.place(&found.key) {
                 Some(RecordPlace::Resource(key)) => {
                     let record = Holding::decode(&found.value).unwrap();
-                    if !is_alive(&self.store, &self.keys, &record.node, record.epoch) {
-                        continue;
+                    for holder in record.holders() {
+                        if !is_alive(&self.store, &self.keys, &holder.node, holder.epoch) {
+                            continue;
+                        }
+                        // Another home changes the number without a word to this node.
+                        let held = host(&holder.node).held.get(&key);
+                        let is_held = held.is_some_and(|hold| {
+                            record.is_of(&hold.client, hold.instance)
+                                && hold.generation <= found.modified.into()
+                        });
+                        assert!(is_held, "I6: {holder:?} of {record:?} holds nothing: {held:?}");
                     }
-                    let held = host(&record.node).held.get(&key).map(|hold| hold.generation);
-                    let generation = found.modified.into();
-                    assert_eq!(held, Some(generation), "I6: {record:?} is held by nobody");
                 }
                 Some(RecordPlace::At(client)) => {
                     let record = At::decode(&found.value).unwrap();
@@ -370,7 +383,9 @@ impl ModelWorld {
                 let place = RecordPlace::Resource(key.clone());
                 let found = self.store.keys.get(&self.keys.of(&place));
                 let record = found.map(|found| Holding::decode(&found.value).unwrap());
-                let is_own = record.as_ref().is_some_and(|record| record.node == host.id);
+                let is_own = record.as_ref().is_some_and(|record| {
+                    record.epoch_of(&host.id).is_some() && record.is_of(&hold.client, hold.instance)
+                });
                 assert!(is_own, "I6: {} has {key:?} by {hold:?}, the store {record:?}", host.id);
             }
             for (client, session) in &host.sessions {

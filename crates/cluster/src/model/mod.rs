@@ -8,7 +8,7 @@
 //! | `people.rs` | servers, processes of clients, visitors |
 //! | `check.rs` | the invariants |
 //! | `random.rs` | random schedules |
-//! | `scenes.rs` | stories with one outcome each |
+//! | `scenes/` | stories with one outcome each |
 //! | `small.rs` | all schedules of a small case |
 
 mod check;

@@ -16,6 +16,7 @@
 
 use std::time::Duration;
 
+use super::claims::UNKNOWN;
 use super::desk::Desk;
 use super::writes::Job;
 use crate::heirloom::key_text;
@@ -38,7 +39,10 @@ pub(super) enum HandOver {
 /// The releases that wait to be written.
 pub(super) fn releases(desk: &Desk) -> Vec<(String, Generation)> {
     let released = |job: &Job| match job {
-        Job::Release(key, generation) => Some((key_text(&desk.keys, key), *generation)),
+        Job::Release(key, generation, rest) => {
+            let number = if rest.is_some() { UNKNOWN } else { *generation };
+            Some((key_text(&desk.keys, key), number))
+        }
         // The notes of lost records are read again, clients are told of by their records, and
         // nobody waits for a claim any more.
         Job::Claim(..) | Job::Keep(_) | Job::Home(_) | Job::Delete(..) => None,

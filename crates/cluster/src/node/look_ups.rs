@@ -424,7 +424,7 @@ pub(super) fn located(standing: &NodeStanding<'_>, known: PeerKnowledge, age: Du
             Located::There { generation, record, age }
         }
         PeerKnowledge::Holding(generation, record) => {
-            if standing.is_void(&record.node, record.epoch) {
+            if standing.is_free(&record) {
                 return Located::Nowhere;
             }
             Located::Held { generation, record, age }

@@ -151,7 +151,7 @@ impl Node {
         node.homes.adopt(&node.desk, left, until);
         for (key, generation) in &left.releases {
             if let Some(key) = heirloom::resource(&node.desk.keys, key) {
-                node.desk.jobs.push_back(Job::Release(key, *generation));
+                node.desk.jobs.push_back(Job::Release(key, *generation, None));
             }
         }
         node.follow.begin(&mut node.desk);
@@ -506,7 +506,7 @@ impl Node {
             }
             News::Port(key, holder) => {
                 if let Some((generation, holder)) = &holder {
-                    self.claims.look_at_port(desk, &key, *generation, holder);
+                    self.claims.look_at_port(desk, standing, &key, *generation, holder);
                 }
                 desk.output(Output::Port { key, holder });
             }
@@ -542,9 +542,8 @@ impl Node {
         let plan = |desk: &mut Desk, job: &Job| match job {
             Job::Claim(ticket, _) => claims.plan_claim(desk, standing, *ticket),
             Job::Keep(key) => claims.plan_keep(desk, standing, key),
-            Job::Release(key, generation) => {
-                let key = desk.keys.of(&RecordPlace::Resource(key.clone()));
-                Some(Write::delete(key, generation.revision()))
+            Job::Release(key, generation, rest) => {
+                claims.plan_release(desk, standing, (key, *generation), rest.as_deref())
             }
             Job::Home(client) => homes.plan(desk, standing, client),
             Job::Delete(key, modified) => Some(Write::delete(key.clone(), *modified)),
@@ -572,15 +571,16 @@ impl Node {
         let desk = &mut self.desk;
         match job {
             Job::Claim(ticket, key) => {
-                self.claims.claim_done(desk, standing, (ticket, key), outcome);
+                self.claims.claim_done(desk, standing, (ticket, key), (&write, outcome));
             }
-            Job::Keep(key) => self.claims.keep_done(desk, standing, key, outcome),
+            Job::Keep(key) => self.claims.keep_done(desk, standing, key, (&write, outcome)),
             Job::Home(client) => {
                 let (around, (_, change)) = ((standing, &self.peers), self.chain.last());
                 self.homes.done(desk, around, &client, (write, outcome, change));
             }
+            Job::Release(key, ..) => self.claims.release_done(desk, standing, key, outcome),
             // Whatever is there now is newer.
-            Job::Release(..) | Job::Delete(..) => {}
+            Job::Delete(..) => {}
         }
     }
 

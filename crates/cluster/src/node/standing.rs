@@ -6,6 +6,7 @@ use super::membership::Membership;
 use super::peers::PeerLinks;
 use crate::engine::{Compare, Condition, Revision};
 use crate::names::{NodeEpoch, NodeId};
+use crate::record::{Holder, Holding};
 
 /// How the node stands.
 #[derive(Clone, Debug)]
@@ -63,5 +64,17 @@ impl<'a> NodeStanding<'a> {
     /// Whether a record of this node in this epoch is void: the epoch has ended.
     pub(super) fn is_void(&self, node: &NodeId, epoch: NodeEpoch) -> bool {
         if *node == self.node { self.epoch != Some(epoch) } else { self.follow.is_dead(epoch) }
+    }
+
+    /// Whether no node holds the resource of this record any more.
+    pub(super) fn is_free(&self, record: &Holding) -> bool {
+        record.holders().iter().all(|holder| self.is_void(&holder.node, holder.epoch))
+    }
+
+    /// The other living nodes that hold the resource of this record.
+    pub(super) fn others(&self, record: &Holding) -> Vec<Holder> {
+        let mut all = record.holders();
+        all.retain(|it| it.node != self.node && !self.follow.is_dead(it.epoch));
+        all
     }
 }

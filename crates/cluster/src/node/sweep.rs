@@ -117,7 +117,7 @@ fn is_dead(desk: &Desk, standing: &NodeStanding<'_>, found: &KeyValue) -> bool {
         Some(RecordPlace::At(_)) => At::decode(value)
             .is_ok_and(|at| at.homes.iter().all(|home| standing.is_void(&home.node, home.epoch))),
         Some(RecordPlace::Resource(_)) => {
-            Holding::decode(value).is_ok_and(|it| standing.is_void(&it.node, it.epoch))
+            Holding::decode(value).is_ok_and(|it| standing.is_free(&it))
         }
         Some(RecordPlace::Former(node, _)) => {
             Former::decode(value).is_ok_and(|it| standing.is_void(&node, it.epoch))

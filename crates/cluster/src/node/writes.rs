@@ -6,7 +6,7 @@ use super::io::Ticket;
 use crate::engine::{Condition, KeyValue, Revision};
 use crate::keys::RecordPlace;
 use crate::names::{ClientName, Generation, Key, NodeId};
-use crate::record::{At, Former};
+use crate::record::{At, Former, Holding};
 
 /// Something to write. What exactly is written, the owner of the job says when a batch has room.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -15,8 +15,9 @@ pub(super) enum Job {
     Claim(Ticket, Key),
     /// A resource that the node holds, in the present epoch.
     Keep(Key),
-    /// A resource that the node does not hold any more.
-    Release(Key, Generation),
+    /// A resource that the node does not hold any more, and the other homes that hold it, by the
+    /// record of this number.
+    Release(Key, Generation, Option<Box<Holding>>),
     /// The homes of a client of this node.
     Home(ClientName),
     /// A record that nobody needs, if this was its last change.

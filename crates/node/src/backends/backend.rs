@@ -30,9 +30,10 @@ pub struct Backend {
 /// of the links to such a node, or a session without links while the client is not found.
 pub trait Locator: fmt::Debug + Send + Sync {
     /// The node to which this hop led does not serve the client, or serves it under another claim.
-    /// The backend has to change before the call returns, so that the visitor does not go there
-    /// again. The call must not block.
-    fn moved(&self, hop: &Hop);
+    /// `session` is the number of the session of the links to that node. The backend has to change
+    /// before the call returns, so that the visitor does not go there again. The call must not
+    /// block.
+    fn moved(&self, hop: &Hop, session: u64);
 
     /// A visitor waits for a live link of the backend. Called repeatedly; must not block.
     fn awaited(&self);

@@ -107,7 +107,7 @@ impl Backends {
         }
         let locator = self.first().locator.clone();
         if let (Target::Hop(hop), Some(locator)) = (&picked.aim.target, locator) {
-            locator.moved(hop);
+            locator.moved(hop, picked.session);
         }
     }
 

@@ -136,7 +136,7 @@ struct Calls {
 }
 
 impl Locator for Calls {
-    fn moved(&self, hop: &Hop) {
+    fn moved(&self, hop: &Hop, _: u64) {
         self.moved.lock().unwrap().push(hop.clone());
     }
 

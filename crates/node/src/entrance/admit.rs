@@ -237,6 +237,8 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut entering:
                 return turn_away(worker, entering, &settings.unwrap_or_default(), answer);
             }
             (Pick::Elsewhere(session), _) => {
+                // Later visitors of this worker find a link here.
+                session.demand(worker.index);
                 entering.preferred = Some(session.id);
                 if let Some(visitor) = MovingVisitor::new(entrance, entering) {
                     tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));

@@ -452,7 +452,7 @@ mod tests {
         #[derive(Debug)]
         struct Nobody;
         impl crate::backends::Locator for Nobody {
-            fn moved(&self, _: &proto::Hop) {}
+            fn moved(&self, _: &proto::Hop, _: u64) {}
             fn awaited(&self) {}
             fn is_away(&self) -> bool {
                 false

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cluster::heirloom::Heirloom;
-use cluster::names::{ClientName, Generation, Key};
+use cluster::names::{ClientName, Key};
 use cluster::node::AWAITED;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -23,8 +23,8 @@ pub(super) struct LeftBehind {
 
 #[derive(Debug, Default)]
 struct LeftClaims {
-    /// The resources, by the number of the claim.
-    claims: HashMap<Generation, (Key, ClientName)>,
+    /// The resources, by the fence of the claim.
+    claims: HashMap<u64, (Key, ClientName)>,
     until: Option<Instant>,
 }
 
@@ -43,7 +43,7 @@ impl LeftBehind {
     pub(super) fn begin(&self, heirloom: Option<Heirloom>) {
         if let Some(heirloom) = &heirloom {
             let of = |(key, left): (Key, &cluster::heirloom::LeftClaim)| {
-                (left.generation, (key, left.client.clone()))
+                (left.fence, (key, left.client.clone()))
             };
             let claims = heirloom.resources().map(of).collect();
             *self.left() = LeftClaims { claims, until: Some(Instant::now() + AWAITED) };
@@ -55,14 +55,14 @@ impl LeftBehind {
         }
     }
 
-    /// The resource of a claim that the former process had for this client, while the client may
-    /// come.
-    pub(super) fn resource(&self, client: &str, claim: Generation) -> Option<Key> {
+    /// The resource of the claim with this fence that the former process had for this client, while
+    /// the client may come.
+    pub(super) fn resource(&self, client: &str, fence: u64) -> Option<Key> {
         let mut left = self.left();
         if left.until.is_some_and(|until| until <= Instant::now()) {
             *left = LeftClaims::default();
         }
-        let (key, of) = left.claims.get(&claim)?;
+        let (key, of) = left.claims.get(&fence)?;
         (of.as_str() == client).then(|| key.clone())
     }
 }

@@ -22,6 +22,8 @@ use member::{Members, SOON, run};
 #[allow(dead_code, reason = "the tests of the crate etcd use the rest")]
 pub(super) mod member;
 
+mod homes;
+
 pub(super) const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 
 /// The authority of a cluster, and the files of its nodes.
@@ -56,11 +58,16 @@ pub(super) fn address(node: &str) -> Ipv4Addr {
 }
 
 async fn start(node: &str, directory: &str, certificates: &Certificates) -> Server {
+    serve(&settings(node, directory, certificates, 0)).await
+}
+
+/// The configuration of a node to which the client `home` connects at this port.
+fn settings(node: &str, directory: &str, certificates: &Certificates, listen: u16) -> String {
     let home = format!(
         "{{ name: home, token: {TOKEN}, allow: {{ http: '*', tls: '*', tcp: '1024-65535', \
          udp: '1024-65535' }} }}"
     );
-    Server::start(config_of(node, directory, certificates, &home), None).await.unwrap()
+    text_of(node, directory, certificates, (listen, &home))
 }
 
 /// The configuration of a node with these clients.
@@ -70,16 +77,33 @@ pub(super) fn config_of(
     certificates: &Certificates,
     clients: &str,
 ) -> ServerConfig {
+    read(&text_of(node, directory, certificates, (0, clients)))
+}
+
+fn text_of(
+    node: &str,
+    directory: &str,
+    certificates: &Certificates,
+    (listen, clients): (u16, &str),
+) -> String {
     let (at, own, port) = (address(node), certificates.of(node), free_port());
-    let text = format!(
-        "listen: tcp://{at}:0\nworkers: 2\npublic_bind: {at}\n\
+    format!(
+        "listen: tcp://{at}:{listen}\nworkers: 2\npublic_bind: {at}\n\
          http: {{ listen: '{at}:0' }}\ntls_routes: {{ listen: '{at}:0' }}\n\
          clients: [{clients}]\n\
          cluster: {{ name: test, node: {node}, zone: z, directory: {directory}, \
          peers: {{ listen: 'quic://{at}:{port}', {own} }} }}\n"
-    );
-    let text = Text { name: "server.yaml", text: &text };
+    )
+}
+
+fn read(text: &str) -> ServerConfig {
+    let text = Text { name: "server.yaml", text };
     config::load_server(Some(text), &ServerFlags::default(), &sources()).unwrap().config
+}
+
+/// A server with this configuration.
+async fn serve(text: &str) -> Server {
+    Server::start(read(text), None).await.unwrap()
 }
 
 pub(super) fn sources() -> Sources<'static> {
@@ -94,17 +118,14 @@ async fn publish(server: &Server) -> Client {
 
 /// As [`publish`], with these services.
 async fn publish_all(server: &Server, services: &str) -> Client {
-    publish_at(&[server], services).await
+    publish_at(&server.listen()[0], services).await
 }
 
-/// As [`publish_all`], by a client that knows these nodes.
-async fn publish_at(servers: &[&Server], services: &str) -> Client {
-    let servers: Vec<_> =
-        servers.iter().map(|server| format!("'{}'", server.listen()[0])).collect();
+/// As [`publish_all`], with these servers.
+async fn publish_at(servers: &str, services: &str) -> Client {
     let text = format!(
-        "servers: [{}]\nname: home\ntoken: {TOKEN}\nworkers: 1\nconnections: 1\n\
+        "servers: {servers}\nname: home\ntoken: {TOKEN}\nworkers: 1\nconnections: 1\n\
          retry: {{ min: 50ms, max: 200ms }}\nservices: [{services}]\n",
-        servers.join(", ")
     );
     let text = Text { name: "client.yaml", text: &text };
     let config = config::load_client(Some(text), &ClientFlags::default(), &sources());
@@ -479,7 +500,8 @@ fn a_node_that_stops_lets_its_clients_go_to_another_node() {
         sees(&a, 2).await;
         sees(&b, 2).await;
         let web = "{ name: web, target: 'tcp://127.0.0.1:1', public: 'http://app.example' }";
-        let client = publish_at(&[&a, &b], web).await;
+        let servers = format!("['{}', '{}']", a.listen()[0], b.listen()[0]);
+        let client = publish_at(&servers, web).await;
         eventually("the first node publishes", async || publishes(&a).await).await;
         // The drain completes without a visitor, and the client has gone before.
         a.drain().await;

@@ -185,19 +185,15 @@ impl ServerNode {
         Some(ClusterStore::new(self.cluster.clone(), holder, Instance(self.process)))
     }
 
-    /// Whether a client of this node holds a resource by the claim of this number.
-    pub(crate) fn has_claim(&self, client: &str, number: names::Generation) -> bool {
-        self.directory.has_claim(client, number)
+    /// Whether a client of this node holds a resource by a claim with this fence.
+    pub(crate) fn has_claim(&self, client: &str, fence: u64) -> bool {
+        self.directory.has_claim(client, fence)
     }
 
-    /// The resource that a client of this node holds by the claim of this number, and the number
+    /// The resource that a client of this node holds by the claim with this fence, and the number
     /// that the server knows.
-    pub(crate) fn claimed(
-        &self,
-        client: &str,
-        number: names::Generation,
-    ) -> Option<(directory::Key, Generation)> {
-        self.directory.claimed(client, number)
+    pub(crate) fn claimed(&self, client: &str, fence: u64) -> Option<(directory::Key, Generation)> {
+        self.directory.claimed(client, fence)
     }
 
     /// The processes of clients at this node.
@@ -274,10 +270,10 @@ impl ServerNode {
         self.is_handed_over.load(Ordering::Acquire)
     }
 
-    /// Whether a client that had this claim at a former process of this node has not claimed its
-    /// resource here yet.
-    pub(crate) fn awaits(&self, client: &str, claim: names::Generation) -> bool {
-        let left = self.left.resource(client, claim).filter(|_| !self.has_handed_over());
+    /// Whether a client that had a claim with this fence at a former process of this node has not
+    /// claimed its resource here yet.
+    pub(crate) fn awaits(&self, client: &str, fence: u64) -> bool {
+        let left = self.left.resource(client, fence).filter(|_| !self.has_handed_over());
         left.is_some_and(|key| !self.directory.has_resource(&key))
     }
 
@@ -320,7 +316,7 @@ impl ServerNode {
         matches!(
             found,
             Located::Held { record, .. }
-                if record.client.as_str() == client && record.node != self.id
+                if record.client.as_str() == client && record.epoch_of(&self.id).is_none()
         )
     }
 

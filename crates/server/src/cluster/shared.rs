@@ -61,19 +61,16 @@ impl SharedDirectory {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a client of this server holds a resource by the claim of this number.
-    pub(super) fn has_claim(&self, client: &str, number: names::Generation) -> bool {
-        self.table().has_claim(client, number)
+    /// Whether a client of this server holds a resource by a claim with this fence
+    /// ([`cluster::record::fence`]).
+    pub(super) fn has_claim(&self, client: &str, fence: u64) -> bool {
+        self.table().has_claim(client, fence)
     }
 
-    /// The resource that a client holds by the claim of this number, and the number that the server
+    /// The resource that a client holds by the claim with this fence, and the number that the server
     /// knows.
-    pub(super) fn claimed(
-        &self,
-        client: &str,
-        number: names::Generation,
-    ) -> Option<(Key, Generation)> {
-        let (key, given) = self.table().claimed(client, number)?;
+    pub(super) fn claimed(&self, client: &str, fence: u64) -> Option<(Key, Generation)> {
+        let (key, given) = self.table().claimed(client, fence)?;
         Some((resource(&key)?, Generation(given.0)))
     }
 
@@ -134,7 +131,8 @@ impl SharedDirectory {
                 match given {
                     Given::Held(now) => {
                         let (owner, instance) = (request.owner.clone(), open.instance);
-                        let held = HeldClaim { owner, instance, given: now, now };
+                        let fence = cluster::record::fence(key, instance, &request.about);
+                        let held = HeldClaim { owner, instance, given: now, now, fence };
                         self.table().hold(key, held);
                         flights.gave(key, now);
                         *answer = Claimed::Held(Generation(now.0));
@@ -183,9 +181,10 @@ impl SharedDirectory {
 
     /// Whether a process may take a resource that its client has at another node: it is in charge,
     /// by the record of the client, and has not lost the resource at this node before. So two
-    /// processes do not take turns while one of them does not know yet that it has yielded, and a
-    /// process with links to two nodes has its resources at the node where it registered last. The
-    /// other node may have died without a word, so its lease is not waited for.
+    /// processes do not take turns while one of them does not know yet that it has yielded. The
+    /// other node may have died without a word, so its lease is not waited for. A process that has
+    /// registered the resource at several nodes has it at each of them, and the directory asks
+    /// nothing here.
     async fn may_take_over(&self, key: &names::Key, open: &OpenClaim, by: &names::Owner) -> bool {
         if by.client != open.client || self.table().has_yielded(key, open.instance) {
             return false;
@@ -244,7 +243,9 @@ impl SharedDirectory {
                 Whereabouts { owners, generation: Generation(generation.0) }
             }
             // A claim of this server that was released.
-            Located::Held { record, .. } if record.node == self.node => return Ok(None),
+            Located::Held { record, .. } if record.epoch_of(&self.node).is_some() => {
+                return Ok(None);
+            }
             Located::Held { generation, record, .. } => {
                 let owners = vec![owner_of(&record.owner())];
                 Whereabouts { owners, generation: Generation(generation.0) }

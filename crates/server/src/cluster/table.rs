@@ -42,6 +42,8 @@ pub(super) struct HeldClaim {
     pub(super) given: Generation,
     /// The present number.
     pub(super) now: Generation,
+    /// What other nodes name the claim by: [`cluster::record::fence`].
+    pub(super) fence: u64,
 }
 
 /// What is known of a resource.
@@ -65,8 +67,8 @@ pub(super) struct LostClaim {
 #[derive(Debug, Default)]
 pub(super) struct ClaimTable {
     keys: BTreeMap<Key, OfKey>,
-    /// The clients of the claims that are held, by the present number of the claim.
-    clients: HashMap<Generation, Arc<str>>,
+    /// The clients of the claims that are held, by the fence of the claim.
+    clients: HashMap<u64, Arc<str>>,
     /// Claims that were lost, and not taken by the server yet.
     lost: VecDeque<LostClaim>,
     /// The resources that a process has lost, in the order of the losses. Such a process does not
@@ -89,33 +91,27 @@ impl ClaimTable {
     /// The resource was given to this server.
     pub(super) fn hold(&mut self, key: &Key, claim: HeldClaim) {
         self.yielded.remove(key);
-        self.clients.insert(claim.now, Arc::clone(&claim.owner.client));
+        let (fence, client) = (claim.fence, Arc::clone(&claim.owner.client));
         let former = self.keys.entry(key.clone()).or_default().held.replace(claim);
         if let Some(former) = former {
-            self.forget(key, former.now);
+            self.clients.remove(&former.fence);
         }
+        self.clients.insert(fence, client);
     }
 
-    /// Forgets the number of a claim, unless the resource is held by the claim of this number.
-    fn forget(&mut self, key: &Key, number: Generation) {
-        if self.held(key).is_none_or(|held| held.now != number) {
-            self.clients.remove(&number);
-        }
+    /// Whether a client holds a resource by a claim with this fence.
+    pub(super) fn has_claim(&self, client: &str, fence: u64) -> bool {
+        self.clients.get(&fence).is_some_and(|own| **own == *client)
     }
 
-    /// Whether a client holds a resource by the claim of this number.
-    pub(super) fn has_claim(&self, client: &str, number: Generation) -> bool {
-        self.clients.get(&number).is_some_and(|own| **own == *client)
-    }
-
-    /// The resource that a client holds by the claim of this number, and the number that the server
+    /// The resource that a client holds by the claim with this fence, and the number that the server
     /// knows.
-    pub(super) fn claimed(&self, client: &str, number: Generation) -> Option<(Key, Generation)> {
-        if !self.has_claim(client, number) {
+    pub(super) fn claimed(&self, client: &str, fence: u64) -> Option<(Key, Generation)> {
+        if !self.has_claim(client, fence) {
             return None;
         }
         let held = self.keys.iter().filter_map(|(key, of)| Some((key, of.held.as_ref()?)));
-        let (key, claim) = held.into_iter().find(|(_, claim)| claim.now == number)?;
+        let (key, claim) = held.into_iter().find(|(_, claim)| claim.fence == fence)?;
         Some((key.clone(), claim.given))
     }
 
@@ -152,13 +148,10 @@ impl ClaimTable {
                 if let Some(held) = &mut of.held {
                     held.now = generation;
                 }
-                if let Some(client) = self.clients.remove(&former) {
-                    self.clients.insert(generation, client);
-                }
             }
             ClaimNews::Lost(generation) if now == Some(generation) => {
                 if let Some(claim) = of.held.take() {
-                    self.clients.remove(&generation);
+                    self.clients.remove(&claim.fence);
                     self.note_yielded(key, claim.instance);
                     self.lost.push_back(LostClaim { key: key.clone(), claim });
                 }
@@ -188,7 +181,7 @@ impl ClaimTable {
     pub(super) fn release(&mut self, key: &Key, given: Generation) -> Option<Generation> {
         let of = self.keys.get_mut(key)?;
         let held = of.held.take_if(|held| held.given == given)?;
-        self.clients.remove(&held.now);
+        self.clients.remove(&held.fence);
         self.tidy(key);
         Some(held.now)
     }
@@ -228,8 +221,8 @@ mod tests {
 
     fn claim(number: u64) -> HeldClaim {
         let owner = Owner { client: "home".into(), process: 1, node: NodeEpoch::HERE };
-        let number = Generation(number);
-        HeldClaim { owner, instance: Instance(7), given: number, now: number }
+        let (fence, number) = (100 + number, Generation(number));
+        HeldClaim { owner, instance: Instance(7), given: number, now: number, fence }
     }
 
     const fn renumbered(former: u64, now: u64) -> ClaimNews {
@@ -256,21 +249,26 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_known_by_its_present_number() {
+    fn a_claim_is_known_by_its_fence_while_it_is_held() {
         let mut table = ClaimTable::default();
-        let has = |table: &ClaimTable, number| table.has_claim("home", Generation(number));
+        let has = |table: &ClaimTable, fence| table.has_claim("home", fence);
         table.hold(&key(1), claim(5));
-        assert!(has(&table, 5) && !table.has_claim("office", Generation(5)));
+        assert!(has(&table, 105) && !table.has_claim("office", 105));
         table.hear(&key(1), renumbered(5, 8));
-        assert!(has(&table, 8) && !has(&table, 5));
+        assert!(has(&table, 105), "the number is not a part of the fence");
+        assert_eq!(table.claimed("home", 105), Some((key(1), Generation(5))));
+        assert_eq!((table.claimed("office", 105), table.claimed("home", 108)), (None, None));
         // The terms of the service have changed: it has another claim.
         table.hold(&key(1), claim(9));
-        assert!(has(&table, 9) && !has(&table, 8));
-        table.hear(&key(1), lost(9));
-        assert!(!has(&table, 9));
+        assert!(has(&table, 109) && !has(&table, 105));
+        // The claim is passed on with the same terms.
+        table.hold(&key(1), HeldClaim { fence: 109, ..claim(10) });
+        assert!(has(&table, 109));
+        table.hear(&key(1), lost(10));
+        assert!(!has(&table, 109));
         table.hold(&key(2), claim(11));
         assert_eq!(table.release(&key(2), Generation(11)), Some(Generation(11)));
-        assert!(!has(&table, 11));
+        assert!(!has(&table, 111));
     }
 
     #[test]

@@ -248,8 +248,7 @@ async fn a_later_process_of_a_client_at_another_node_gets_its_address_and_keeps_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_takes_its_address_to_another_node_although_the_former_node_died_without_a_word()
-{
+async fn a_process_has_its_address_at_each_of_its_homes_also_if_one_of_them_is_cut_off() {
     let ([a, b], [engine, _]) = two().await;
     let [here, there] = [a.directory(), b.directory()];
     a.log_in("home", 1, 11);
@@ -259,11 +258,18 @@ async fn a_process_takes_its_address_to_another_node_although_the_former_node_di
     b.log_in("home", 5, 11);
     let second = claim(&there, 1, &owner("home", 5)).await.unwrap();
     engine.hang(false);
-    // The node was only cut off: it hears that the claim is lost, and takes nothing back.
-    let lost = timeout(60 * SECOND, a.node.directory().next_lost()).await.unwrap();
-    assert_eq!((lost.claim.owner, lost.claim.instance), (owner("home", 1), Instance(11)));
-    assert_eq!(claim(&here, 1, &owner("home", 1)).await.unwrap_err(), NotGiven::Taken);
-    drop((first, second));
+    // The node was only cut off, and goes on as the first home.
+    sleep(30 * SECOND).await;
+    assert!(timeout(SECOND, a.node.directory().next_lost()).await.is_err());
+    assert_eq!(holder(&here, 1).await, Some(owner("home", 1)));
+    // Each home frees the address for itself alone.
+    drop(first);
+    sleep(SECOND).await;
+    assert_eq!(holder(&there, 1).await, Some(owner("home", 5)));
+    a.log_in("other", 9, 21);
+    assert_eq!(claim(&here, 1, &owner("other", 9)).await.unwrap_err(), NotGiven::Taken);
+    drop(second);
+    drop(insist(&here, 1, &owner("other", 9)).await);
 }
 
 #[tokio::test(start_paused = true)]

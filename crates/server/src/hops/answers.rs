@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::names::Generation;
 use proto::{NodeQuestion, ResetCode};
 use relay::{Visitor, accept_duplex, refuse_stream};
 use tokio::io::AsyncWriteExt as _;
@@ -31,7 +30,7 @@ impl Hops {
             match question {
                 NodeQuestion::Terms { client, claim } => {
                     // The other node asks again where the answer is lost.
-                    if let Some(terms) = own.terms(client.as_str(), Generation(claim)).await {
+                    if let Some(terms) = own.terms(client.as_str(), claim).await {
                         let _ = stream.write_all(&terms).await;
                     }
                 }
@@ -43,9 +42,9 @@ impl Hops {
         outlet
     }
 
-    /// The complete services at the resource of a claim.
-    async fn terms(&self, client: &str, claim: Generation) -> Option<Bytes> {
-        let (key, given) = self.places.claimed(client, claim)?;
+    /// The complete services at the resource of the claim with this fence.
+    async fn terms(&self, client: &str, fence: u64) -> Option<Bytes> {
+        let (key, given) = self.places.claimed(client, fence)?;
         let services = self.registry.services_at(client, (&key, given)).await;
         if services.is_empty() { None } else { about::message(services) }
     }

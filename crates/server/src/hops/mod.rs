@@ -49,23 +49,19 @@ pub(crate) trait ClusterPlaces: fmt::Debug + Send + Sync {
     /// Whether this node serves a stream of another node.
     fn judge(&self, open: PeerOpen) -> PlaceAnswer<'_, OpenVerdict>;
 
-    /// Whether a client of this node holds a resource by the claim of this number.
-    fn has_claim(&self, client: &str, claim: Generation) -> bool;
+    /// Whether a client of this node holds a resource by a claim with this fence.
+    fn has_claim(&self, client: &str, fence: u64) -> bool;
 
-    /// The resource that a client of this node holds by the claim of this number, and the number
+    /// The resource that a client of this node holds by the claim with this fence, and the number
     /// that the server knows.
-    fn claimed(
-        &self,
-        client: &str,
-        claim: Generation,
-    ) -> Option<(directory::Key, directory::Generation)>;
+    fn claimed(&self, client: &str, fence: u64) -> Option<(directory::Key, directory::Generation)>;
 
     /// The living nodes but this.
     fn others(&self) -> Vec<NodeId>;
 
-    /// Whether the client had this claim at a former process of this node, and is about to have it
-    /// here.
-    fn awaits(&self, client: &str, claim: Generation) -> bool;
+    /// Whether the client had a claim with this fence at a former process of this node, and is about
+    /// to have its resource here.
+    fn awaits(&self, client: &str, fence: u64) -> bool;
 
     /// Whether this node goes on in the next process, to which clients and other nodes move.
     fn has_handed_over(&self) -> bool;
@@ -90,24 +86,20 @@ impl ClusterPlaces for ServerNode {
         Box::pin(self.cluster().judge(open))
     }
 
-    fn awaits(&self, client: &str, claim: Generation) -> bool {
-        self.awaits(client, claim)
+    fn awaits(&self, client: &str, fence: u64) -> bool {
+        self.awaits(client, fence)
     }
 
     fn has_handed_over(&self) -> bool {
         self.has_handed_over()
     }
 
-    fn has_claim(&self, client: &str, claim: Generation) -> bool {
-        self.has_claim(client, claim)
+    fn has_claim(&self, client: &str, fence: u64) -> bool {
+        self.has_claim(client, fence)
     }
 
-    fn claimed(
-        &self,
-        client: &str,
-        claim: Generation,
-    ) -> Option<(directory::Key, directory::Generation)> {
-        self.claimed(client, claim)
+    fn claimed(&self, client: &str, fence: u64) -> Option<(directory::Key, directory::Generation)> {
+        self.claimed(client, fence)
     }
 
     fn others(&self) -> Vec<NodeId> {

@@ -243,9 +243,9 @@ impl Hops {
 
     /// Waits for a client of a former process of this node, which claims its services here soon.
     async fn arrived(&self, hop: &Hop, is_gone: impl Fn() -> bool) {
-        let (client, claim) = (hop.client.as_str(), Generation(hop.claim));
+        let client = hop.client.as_str();
         let until = Instant::now() + HOLD;
-        while self.places.awaits(client, claim) && Instant::now() < until && !is_gone() {
+        while self.places.awaits(client, hop.claim) && Instant::now() < until && !is_gone() {
             sleep(COMES).await;
         }
     }
@@ -253,9 +253,8 @@ impl Hops {
     /// Asks whether this node serves the client.
     pub(super) async fn judge(&self, hop: &Hop) -> Result<(), ResetCode> {
         let client = ClientName::new(hop.client.as_str()).map_err(|_| ResetCode::Unknown)?;
-        let claim = Generation(hop.claim);
         // The visitor was admitted under terms that are not in force any more.
-        if claim != Generation(0) && !self.places.has_claim(client.as_str(), claim) {
+        if hop.claim != 0 && !self.places.has_claim(client.as_str(), hop.claim) {
             return Err(ResetCode::Moved);
         }
         let open = PeerOpen {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cluster::names::{ClientName, Generation, Instance, Key, NodeId};
+use cluster::names::{Generation, Instance, Key, NodeId};
 use cluster::node::{Located, Subject};
 use cluster::record::{At, Holding};
 use node::session::Session;
@@ -20,6 +20,8 @@ pub(super) struct FarPlace {
     pub(super) client: Name,
     /// The number of the claim.
     pub(super) claim: Generation,
+    /// What the nodes that hold the resource know the claim by.
+    fence: u64,
     /// The services at the resource: several at a name, with different paths.
     pub(super) services: Vec<ServiceSpec>,
     pub(super) way: ClientWay,
@@ -56,7 +58,7 @@ impl FarPlace {
                 instance: instance.0,
                 generation: generation.0,
                 service: service.clone(),
-                claim: self.claim.0,
+                claim: self.fence,
                 mark: None,
                 visitor: None,
             }),
@@ -84,7 +86,7 @@ impl FarPlace {
     /// Whether a hop leads here.
     pub(super) fn is_of(&self, hop: &Hop) -> bool {
         let ClientWay::Nodes(instance, generation, _) = &self.way else { return false };
-        (instance.0, generation.0, self.claim.0) == (hop.instance, hop.generation, hop.claim)
+        (instance.0, generation.0, self.fence) == (hop.instance, hop.generation, hop.claim)
     }
 }
 
@@ -102,12 +104,13 @@ impl FarGround {
 
     /// What the record of a claim says, and where its client is.
     pub(super) async fn read(&self, key: &Key, claim: Generation, record: &Holding) -> Looked {
-        if record.node == self.node {
+        if record.epoch_of(&self.node).is_some() {
             return Looked::Gone;
         }
+        let fence = record.fence(key);
         let services = match about::decode(&record.about) {
             Ok(about) if about.is_whole => about.services,
-            Ok(_) => match self.ask_terms(claim, record).await {
+            Ok(_) => match self.ask_terms(fence, record).await {
                 Some(services) => services,
                 None => return Looked::Away,
             },
@@ -121,37 +124,43 @@ impl FarGround {
             }
         };
         let Ok(client) = record.client.as_str().parse::<Name>() else { return Looked::Gone };
-        let way = self.way(&record.client, record.instance, &record.node).await;
-        Looked::At(FarPlace { client, claim, services, way })
+        let way = self.way(record).await;
+        Looked::At(FarPlace { client, claim, fence, services, way })
     }
 
-    /// Over which links a client is reached. `instance` and `home` are those of a claim: while the
-    /// cluster does not answer about the client, they are the best that is known.
-    async fn way(&self, client: &ClientName, instance: Instance, home: &NodeId) -> ClientWay {
-        let of_claim = || {
-            let sessions: Vec<_> = self.nodes.session(home).into_iter().collect();
-            ClientWay::Nodes(instance, Generation(0), sessions)
-        };
-        match self.places.find(Subject::Client(client.clone())).await {
+    /// Over which links a client is reached at a resource: those to the nodes that hold it. While
+    /// the cluster does not answer about the client, its process is the one of the claim.
+    async fn way(&self, held: &Holding) -> ClientWay {
+        let client = held.client.clone();
+        let (instance, generation) = match self.places.find(Subject::Client(client)).await {
             Located::Here(instance) => {
-                ClientWay::Here(self.registry.processes_of(client.as_str(), instance))
+                return ClientWay::Here(self.registry.processes_of(held.client.as_str(), instance));
             }
-            Located::There { generation, record, .. } => {
-                ClientWay::Nodes(record.instance, generation, self.sessions(&record))
-            }
-            Located::Nowhere => ClientWay::Nowhere,
-            Located::Held { .. } | Located::Away => of_claim(),
-        }
+            Located::There { generation, record, .. } => (record.instance, generation),
+            Located::Nowhere => return ClientWay::Nowhere,
+            Located::Held { .. } | Located::Away => (held.instance, Generation(0)),
+        };
+        let homes = held.holders();
+        let sessions = self.sessions_of(homes.iter().map(|home| &home.node), instance);
+        ClientWay::Nodes(instance, generation, sessions)
     }
 
-    /// The sessions of the links to the nodes of a client. The nodes take turns as the first
-    /// choice, so that visitors of many clients spread over the nodes. A node without a live link
-    /// comes last.
+    /// The sessions of the links to the nodes of a client.
     pub(super) fn sessions(&self, record: &At) -> Vec<Arc<Session>> {
-        let others = record.homes.iter().filter(|home| home.node != self.node);
-        let mut sessions: Vec<_> =
-            others.filter_map(|home| self.nodes.session(&home.node)).collect();
-        let turn = usize::try_from(instance_turn(record.instance)).unwrap_or(0);
+        self.sessions_of(record.homes.iter().map(|home| &home.node), record.instance)
+    }
+
+    /// The sessions of the links to those of these nodes that are not this node. The nodes take
+    /// turns as the first choice, so that visitors of many clients spread over the nodes. A node
+    /// without a live link comes last.
+    fn sessions_of<'a>(
+        &self,
+        nodes: impl Iterator<Item = &'a NodeId>,
+        instance: Instance,
+    ) -> Vec<Arc<Session>> {
+        let others = nodes.filter(|node| **node != self.node);
+        let mut sessions: Vec<_> = others.filter_map(|node| self.nodes.session(node)).collect();
+        let turn = usize::try_from(instance_turn(instance)).unwrap_or(0);
         let turns = turn.checked_rem(sessions.len()).unwrap_or(0);
         sessions.rotate_left(turns);
         sessions.sort_by_key(|session| !session.answers());

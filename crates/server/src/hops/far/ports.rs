@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::names::Key;
+use cluster::names::{Generation, Key};
+use cluster::record::Holding;
 use cluster_node::HeldPorts;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -61,10 +62,11 @@ impl FarServices {
     /// all that is needed of them was known.
     async fn apply(&self, held: &HeldPorts) -> (bool, bool) {
         let mut is_whole = true;
-        let others = held.iter().filter(|(_, (_, holding))| holding.node != self.ground.node);
-        let wanted: Vec<_> = others.take(self.ports_max).collect();
-        let is_full =
-            held.iter().filter(|(_, (_, of))| of.node != self.ground.node).count() > wanted.len();
+        let is_other = |(_, (_, holding)): &(&Key, &(Generation, Holding))| {
+            holding.epoch_of(&self.ground.node).is_none()
+        };
+        let wanted: Vec<_> = held.iter().filter(is_other).take(self.ports_max).collect();
+        let is_full = held.iter().filter(is_other).count() > wanted.len();
         let keys: BTreeSet<&Key> = wanted.iter().map(|(key, _)| *key).collect();
         let gone: Vec<_> = {
             let resources = self.resources();

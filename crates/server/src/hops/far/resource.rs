@@ -48,6 +48,8 @@ struct ResourceState {
     entrances: Vec<FarEntrance>,
     /// What was found last is refused: the resource leads nowhere until something else is found.
     is_refused: bool,
+    /// The sessions whose nodes have refused what was found last.
+    refused_by: Vec<u64>,
     /// A task looks for the resource.
     is_sought: bool,
     /// When the resource was looked for last.
@@ -60,14 +62,23 @@ struct ResourceState {
     is_closed: bool,
 }
 
+impl ResourceState {
+    /// The sessions that answer and whose nodes have not refused what was found last.
+    fn left(&self) -> Vec<Arc<Session>> {
+        let all = self.place.iter().flat_map(FarPlace::sessions);
+        let left = all.filter(|one| one.answers() && !self.refused_by.contains(&one.id));
+        left.cloned().collect()
+    }
+}
+
 /// The locator of the entrances of a resource.
 #[derive(Debug)]
 struct OfResource(Weak<Resource>);
 
 impl Locator for OfResource {
-    fn moved(&self, hop: &Hop) {
+    fn moved(&self, hop: &Hop, session: u64) {
         if let Some(resource) = self.0.upgrade() {
-            resource.moved(hop);
+            resource.moved(hop, session);
         }
     }
 
@@ -150,21 +161,27 @@ impl Resource {
         }
     }
 
-    /// A node has refused a visitor that this hop led there.
-    fn moved(self: &Arc<Self>, hop: &Hop) {
+    /// The node of this session has refused a visitor that this hop led there.
+    fn moved(self: &Arc<Self>, hop: &Hop, session: u64) {
         let mut state = self.state();
         let is_current = state.place.as_ref().is_some_and(|place| place.is_of(hop));
-        if !is_current || state.is_refused {
+        if !is_current || state.is_refused || state.refused_by.contains(&session) {
             // The entrances lead elsewhere already.
             return;
         }
         tracing::debug!(client = %hop.client, service = %hop.service, "the client has moved");
-        state.is_refused = true;
+        state.refused_by.push(session);
+        // Of several homes the others may serve what one of them does not.
+        let mut left = state.left();
+        if left.is_empty() {
+            left.push(Arc::clone(&self.nowhere));
+            state.is_refused = true;
+        }
         let entrances: Vec<_> = state.entrances.iter().map(FarEntrance::entrance).collect();
         state.awaited = Some(Instant::now());
         drop(state);
         for entrance in entrances {
-            entrance.lead_to(std::slice::from_ref(&self.nowhere));
+            entrance.lead_to(&left);
         }
         self.seek();
     }
@@ -247,7 +264,7 @@ impl Resource {
         if let (ClientWay::Nodes(_, generation, _), Ok(client)) = (&place.way, client) {
             self.ground.places.refused(Subject::Client(client), *generation);
         }
-        if state.is_refused {
+        if !state.refused_by.is_empty() {
             self.ground.places.refused(Subject::Resource(self.key.clone()), place.claim);
         }
     }
@@ -256,14 +273,23 @@ impl Resource {
     pub(super) async fn lead(&self, place: FarPlace) -> bool {
         let _turn = self.changing.lock().await;
         {
-            let state = self.state();
+            let mut state = self.state();
             if state.is_closed {
                 return true;
             }
             let is_same = state.place.as_ref().is_some_and(|known| known.is_same(&place));
-            if is_same && state.is_refused {
-                // The node has refused what is still the latest record.
-                return false;
+            if is_same && !state.refused_by.is_empty() {
+                // A node has refused what is still the latest record. Another home may serve it.
+                let left = state.left();
+                if left.is_empty() {
+                    return false;
+                }
+                state.is_refused = false;
+                let entrances: Vec<_> = state.entrances.iter().map(FarEntrance::entrance).collect();
+                drop(state);
+                entrances.iter().for_each(|entrance| entrance.lead_to(&left));
+                self.nowhere.revived.notify_waiters();
+                return true;
             }
         }
         let sessions = match place.sessions() {
@@ -297,6 +323,7 @@ impl Resource {
         state.entrances = entrances;
         let former = state.place.replace(place);
         state.is_refused = false;
+        state.refused_by.clear();
         drop(state);
         // Those that wait at the session without links, or at former sessions, look at the new
         // sessions.

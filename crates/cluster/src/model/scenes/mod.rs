@@ -1,6 +1,8 @@
 //! Short stories with one outcome each: nodes before the engine in memory, whose requests are
 //! carried out when the story says so. Time stands still but for [`Scene::pass`].
 
+mod homes;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -628,10 +630,15 @@ fn a_claim_without_an_answer_of_the_engine_is_away_and_released_later() {
 
 /// A claim of client 0 for a port.
 fn claim(ticket: u64, port: u16, about: &str) -> NodeInput {
+    claim_of(0, ticket, port, about)
+}
+
+/// The claim of a client.
+fn claim_of(of: usize, ticket: u64, port: u16, about: &str) -> NodeInput {
     NodeInput::Wish(ServerWish::Claim {
         ticket: Ticket(ticket),
         key: Key::Port(PortProtocol::Tcp, Class::Public, port),
-        client: client(0),
+        client: client(of),
         instance: Instance(1),
         about: about.into(),
         expected: None,
@@ -682,14 +689,14 @@ fn another_process_of_a_node_goes_on_with_the_epoch_and_no_claim_moves() {
     let again = claimed(&mut scene, 0);
     let [(2, Claimed::Held(third))] = again[..] else { panic!("{again:?}") };
     assert!(third > second);
-    // What it does not want is free after a while, for other nodes too.
-    scene.give(1, claim(4, 3, ""));
+    // What it does not want is free after a while, for other clients too.
+    scene.give(1, claim_of(1, 4, 3, ""));
     scene.flow();
     let taken = claimed(&mut scene, 1);
     assert!(matches!(taken[..], [(4, Claimed::Taken { .. })]), "{taken:?}");
     scene.pass(AWAITED + Duration::from_secs(1));
     assert_eq!(scene.nodes[&0].node.held().count(), 2);
-    scene.give(1, claim(5, 3, ""));
+    scene.give(1, claim_of(1, 5, 3, ""));
     scene.flow();
     let free = claimed(&mut scene, 1);
     assert!(matches!(free[..], [(5, Claimed::Held(_))]), "{free:?}");

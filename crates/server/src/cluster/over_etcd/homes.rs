@@ -1,0 +1,194 @@
+//! Clients with links to several nodes at once.
+
+use std::process::{Child, Command, Stdio};
+
+use super::*;
+
+const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
+const REQUEST: &str = "GET / HTTP/1.1\r\nHost: app.example\r\n\r\n";
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Where the process of [`a_node_in_a_process_of_its_own`] finds its configuration.
+const CONFIGURATION: &str = "TUNNEL_TEST_NODE";
+
+/// A node that is killed, so it is a process of its own.
+#[test]
+#[ignore = "a part of a test that starts it"]
+fn a_node_in_a_process_of_its_own() {
+    let Ok(file) = std::env::var(CONFIGURATION) else { return };
+    run(async {
+        let _server = serve(&std::fs::read_to_string(file).unwrap()).await;
+        std::future::pending::<()>().await;
+    });
+}
+
+/// A node in another process, which is killed on drop.
+struct NodeProcess(Child);
+
+impl NodeProcess {
+    fn start(settings: &str, certificates: &Certificates) -> Self {
+        let file = certificates.dir.path().join("node.yaml");
+        std::fs::write(&file, settings).unwrap();
+        let (_, path) = module_path!().split_once("::").unwrap();
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("{path}::a_node_in_a_process_of_its_own"), "--ignored"])
+            .env(CONFIGURATION, file)
+            .stdout(Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The services of the tests: a TCP port, and a name.
+fn services(target: u16, tcp: u16) -> String {
+    format!(
+        "{{ name: web, target: 'tcp://127.0.0.1:{target}', \
+         public: ['tcp://:{tcp}', 'http://app.example'] }}"
+    )
+}
+
+/// Whether a server publishes services over its own links with the client. It has entrances for
+/// services of other nodes as well.
+async fn publishes_here(server: &Server) -> bool {
+    let sessions = server.status().await.sessions;
+    let own = sessions.iter().filter(|session| session.peer == "home" && !session.links.is_empty());
+    let mut services = own.flat_map(|session| &session.services);
+    services.any(|service| service.state == ServiceState::Up && service.address != "private")
+}
+
+/// Whether a visitor of a port is served.
+async fn is_served(at: SocketAddr) -> bool {
+    ask(at, "anything").await.as_deref() == Some(ANSWER)
+}
+
+/// Whether a visitor of a name is served.
+async fn answers(door: SocketAddr) -> bool {
+    ask(door, REQUEST).await.unwrap_or_default().ends_with("hello")
+}
+
+#[test]
+fn a_process_with_links_to_two_nodes_has_its_services_at_both() {
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        let start = async |node| start(node, &directory, &certificates).await;
+        let (a, b, c) = (start("a").await, start("b").await, start("c").await);
+        for server in [&a, &b, &c] {
+            sees(server, 3).await;
+        }
+        let (target, _origin) = origin(ANSWER).await;
+        let tcp = free_port();
+        let services = services(target, tcp);
+        let servers = format!("['one={}', 'two={}']", a.listen()[0], b.listen()[0]);
+        let client = publish_at(&servers, &services).await;
+        for (node, server) in [("a", &a), ("b", &b), ("c", &c)] {
+            let port = SocketAddr::new(address(node).into(), tcp);
+            eventually(&format!("the port of {node}"), async || is_served(port).await).await;
+            let door = door(server, "http");
+            eventually(&format!("the name at {node}"), async || answers(door).await).await;
+        }
+        // Both homes have the services, and keep them.
+        for _ in 0..40 {
+            assert!(publishes_here(&a).await && publishes_here(&b).await);
+            sleep(Duration::from_millis(50)).await;
+        }
+        let sessions = client.status().await.sessions;
+        let states: Vec<_> =
+            sessions.iter().flat_map(|it| &it.services).map(|it| &it.state).collect();
+        assert!(
+            states.len() >= 2 && states.iter().all(|it| **it == ServiceState::Up),
+            "{states:?}"
+        );
+
+        // Another process of the client replaces this process at both homes.
+        let other = publish_all(&c, &services).await;
+        eventually("the third node publishes", async || publishes_here(&c).await).await;
+        eventually("the homes publish no more", async || {
+            !publishes_here(&a).await && !publishes_here(&b).await
+        })
+        .await;
+        let has_yielded = async || {
+            let sessions = client.status().await.sessions;
+            sessions.iter().all(|session| session.state == SessionState::Superseded)
+        };
+        eventually("the former process has yielded at both homes", has_yielded).await;
+        for node in ["a", "b", "c"] {
+            let port = SocketAddr::new(address(node).into(), tcp);
+            eventually(&format!("the port of {node}"), async || is_served(port).await).await;
+        }
+        client.close().await;
+        other.close().await;
+        for server in [a, b, c] {
+            server.close().await;
+        }
+    });
+}
+
+#[test]
+fn visitors_of_other_nodes_notice_nothing_of_the_death_of_a_home() {
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        // Over TCP the end of a process is noticed at once; over QUIC after some seconds.
+        let settings = |node, listen| {
+            settings(node, &directory, &certificates, listen).replace("quic://", "tls://")
+        };
+        let (b, c) = (serve(&settings("b", 0)).await, serve(&settings("c", 0)).await);
+        let listen = free_port();
+        let one = NodeProcess::start(&settings("a", listen), &certificates);
+        for server in [&b, &c] {
+            sees(server, 3).await;
+        }
+        let (target, _origin) = origin(ANSWER).await;
+        let tcp = free_port();
+        let services = services(target, tcp);
+        let servers = format!("['one=tcp://{}:{listen}', 'two={}']", address("a"), b.listen()[0]);
+        let client = publish_at(&servers, &services).await;
+        let port = |node| SocketAddr::new(address(node).into(), tcp);
+        let doors = [door(&b, "http"), door(&c, "http")];
+        for node in ["a", "b", "c"] {
+            eventually(&format!("the port of {node}"), async || is_served(port(node)).await).await;
+        }
+        for door in doors {
+            eventually("the name", async || answers(door).await).await;
+        }
+        eventually("the second home publishes", async || publishes_here(&b).await).await;
+        drop(one);
+        // A request is repeated at the other home. Bytes of other protocols are not: they wait here
+        // until the third node has noticed the end of its connection.
+        let serves = async || timeout(SECOND, is_served(port("c"))).await == Ok(true);
+        let notices = eventually("the port of the third node", serves);
+        let (answered, ()) = tokio::join!(async { answers(doors[1]).await }, notices);
+        assert!(answered);
+        // The lease of the node that died ends meanwhile.
+        let begin = Instant::now();
+        let mut longest = Duration::ZERO;
+        while begin.elapsed() < Duration::from_secs(20) {
+            let asked = Instant::now();
+            let served = tokio::join!(
+                is_served(port("b")),
+                is_served(port("c")),
+                answers(doors[0]),
+                answers(doors[1]),
+            );
+            longest = longest.max(asked.elapsed());
+            assert_eq!(served, (true, true, true, true), "after {:?}", begin.elapsed());
+            sleep(SECOND / 20).await;
+        }
+        sees(&c, 2).await;
+        println!("the longest visit took {longest:?}");
+        client.close().await;
+        b.close().await;
+        c.close().await;
+    });
+}
