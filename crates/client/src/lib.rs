@@ -13,6 +13,7 @@
 //!   forwards.rs    forwards as entrances
 //!   found/         servers that an API or DNS names
 //!   home.rs        what links with other clients need of this client
+//!   homes.rs       further nodes of a cluster with which this client has links
 //!   invites.rs     invitations of visitors; inviting.rs requests them
 //!   connect.rs     a byte stream for `tunnel connect`
 //!   replay.rs      kept requests that are sent again
@@ -35,6 +36,7 @@ mod forwards;
 mod found;
 mod handover;
 mod home;
+mod homes;
 mod invites;
 mod inviting;
 mod keeping;
@@ -94,6 +96,7 @@ use capture::requests::Store;
 use families::budget::budget;
 use forwards::Forwards;
 pub use handover::{HandoverState, UnknownHandover};
+use homes::HomesKnown;
 use links::{Links, Plan};
 use measured::Measured;
 use node::session::{Handle, PathBytes, State, Workers};
@@ -157,6 +160,14 @@ pub async fn start(
     };
     // Dialers stay on the thread of their worker.
     let begin = move |_: &_| drop(tokio::task::spawn_local(found::follow(shared, apply)));
+    client.workers.handles()[0].run(begin).await?;
+    let (follower, shared) = (Arc::downgrade(&client), Arc::clone(&client.shared));
+    let apply = async move |servers| {
+        if let Some(client) = follower.upgrade() {
+            client.use_homes(servers).await;
+        }
+    };
+    let begin = move |_: &_| drop(tokio::task::spawn_local(homes::follow(shared, apply)));
     client.workers.handles()[0].run(begin).await?;
     Ok(client)
 }
@@ -224,6 +235,7 @@ impl Client {
             uplinks,
             outage: Notify::new(),
             source_changed: Notify::new(),
+            homes: HomesKnown::default(),
             first_question,
             forwards,
             records,

@@ -284,7 +284,7 @@ impl Owner for ClientOwner {
         }
     }
 
-    fn message(&self, _link: &Link, message: ControlMessage) {
+    fn message(&self, link: &Link, message: ControlMessage) {
         match message {
             ControlMessage::Registered(_) if self.links.are_retired() => {}
             // The answer to an older set; the answer to the present set follows.
@@ -310,6 +310,10 @@ impl Owner for ClientOwner {
             | ControlMessage::Signal(_)
             | ControlMessage::Node(_) => {}
             ControlMessage::Stun(ports) => self.uplink.note_stun(ports),
+            ControlMessage::Homes(_) if self.links.are_retired() => {}
+            ControlMessage::Homes(offer) => {
+                self.shared.homes.note(&self.uplink.label(), link.serial(), offer);
+            }
             // The link handles these messages itself and does not pass them on.
             ControlMessage::Strained(_)
             | ControlMessage::FlowOpen(_)
@@ -363,6 +367,7 @@ impl Owner for ClientOwner {
                 self.tell_end(serial, &end);
                 self.shared.uplinks.detours.is_heard(serial);
                 self.shared.measured.link_has_ended(serial);
+                self.shared.homes.forget(serial);
                 worker.state.remove_link(worker.index, session, serial);
             }
         }

@@ -85,6 +85,7 @@ impl Client {
     pub(super) fn try_source(&self, text: String) -> anyhow::Result<Foreseen> {
         let source = self.source.as_ref().context(shown::NONE)?;
         let Loaded { config, warnings } = source(Some(text))?;
+        let config = self.shared.homes.with_open(config);
         Ok((warnings, self.shared.config.load().differs(&config)))
     }
 
@@ -113,7 +114,14 @@ impl Client {
             (config.servers_from.clone(), config.srv.clone(), config.path_defaults.clone())
         };
         let is_other = sources(&new) != sources(&running);
+        let homes = &self.shared.homes;
+        let new = homes.with_open(new);
+        let has_homes = homes.open().iter().all(|home| new.servers.contains(home));
         let outcome = self.apply_now(new, named).await;
+        if outcome.is_ok() && !has_homes {
+            homes.set_open(Vec::new());
+        }
+        homes.look_again();
         if is_other && outcome.is_ok() {
             self.shared.source_changed.notify_one();
         }
@@ -137,6 +145,31 @@ impl Client {
             Ok(_) => tracing::info!("the servers are {names} now"),
             Err(why) => {
                 tracing::warn!("the servers {names} are not used, so the former stay: {why:#}");
+            }
+        }
+    }
+
+    /// Applies the servers that the client is to have as homes, beside the configured server.
+    pub(super) async fn use_homes(&self, homes: Vec<ServerPaths>) {
+        let _turn = self.applying.lock().await;
+        let running = self.shared.config.load_full();
+        let (open, own) = (self.shared.homes.open(), self.shared.homes.configured(&running));
+        let is_alone = own.len() == 1;
+        let servers: Vec<_> = own.into_iter().chain(homes.iter().cloned()).collect();
+        // The configuration may have changed meanwhile.
+        if !is_alone || servers == running.servers || self.shared.is_leaving() {
+            return;
+        }
+        let names: Vec<_> = servers.iter().map(ServerPaths::label).collect();
+        let names = names.join(", ");
+        // The message of a new home arrives while it is being added.
+        self.shared.homes.set_open(homes);
+        let new = ClientConfig { servers, ..ClientConfig::clone(&running) };
+        match self.apply_now(new, None).await {
+            Ok(_) => tracing::info!("the client has its links with {names} now"),
+            Err(why) => {
+                self.shared.homes.set_open(open);
+                tracing::warn!("the links of the client stay where they are: {why:#}");
             }
         }
     }

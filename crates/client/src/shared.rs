@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 
 use crate::forwards::Forwards;
 use crate::found::FirstQuestion;
+use crate::homes::HomesKnown;
 use crate::invites::Invites;
 use crate::measured::Measured;
 use crate::uplink::{Uplink, Uplinks};
@@ -42,6 +43,8 @@ pub(crate) struct ClientShared {
     pub(crate) outage: Notify,
     /// Notified when a reload has changed what names the servers.
     pub(crate) source_changed: Notify,
+    /// The nodes of the cluster of the server, and the servers that were added as homes.
+    pub(crate) homes: HomesKnown,
     /// The question about the servers that was asked before the start.
     pub(crate) first_question: Option<FirstQuestion>,
     pub(crate) forwards: Forwards,

@@ -121,6 +121,7 @@ fn defaults() -> BTreeMap<String, String> {
             |n: Option<std::num::NonZeroUsize>| n.map_or_else(|| "auto".into(), |n| n.to_string());
         put(format!("{role}: workers"), count(c.workers));
         put("client: connections".into(), count(client.connections));
+        put("client: homes".into(), count(client.homes));
         put("client: spread".into(), client.spread.name().into());
         put("client: choose".into(), client.choose.name().into());
         assert_eq!((&c.state_dir, &c.memory_budget, &c.control), (&None, &None, &None));
@@ -239,7 +240,7 @@ const OTHER_SERVER: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nlisten:
     tls_routes: { listen: '[::]:443', certificates: [{ cert: c, key: k }], min_version: '1.3', \
                   acme: { accept_terms: true }, accept_proxy: true }\n";
 const OTHER_CLIENT: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nservers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u\n\
-    introduce: true\nconnections: 3\nspread: backup\nchoose: measured\nuse: failover\nretry: { min: 1s, max: 2s }\nforwards:\n\
+    introduce: true\nconnections: 3\nhomes: 3\nspread: backup\nchoose: measured\nuse: failover\nretry: { min: 1s, max: 2s }\nforwards:\n\
     \x20 - { listen: 'tcp://127.0.0.1:1', target: 'tcp://b:1' }\n\
     visits: [{ service: b/c, token_file: t }]\np2p: { ports: '4000' }\ntrusted_proxies: 10.0.0.1\nlimits: { streams: 1 }\n";
 const OTHER_PROXY: &str = "trusted_proxies: 10.0.0.1\n\
@@ -368,6 +369,7 @@ fn defaults_and_units_are_those_of_the_code() {
             "rate" => "bytes per second",
             _ if key.ends_with("limits.connections") => "connections",
             _ if key.ends_with("connections") => "links",
+            _ if key.ends_with("homes") => "nodes",
             _ if key.ends_with("workers") => "threads",
             _ if key.ends_with("streams") || key.ends_with("new_per_second") => "streams",
             _ if key.ends_with("requests_per_second") => "requests",

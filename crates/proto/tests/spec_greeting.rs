@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use proto::control::{
-    ControlDecoder, ControlMessage, FlowClose, FlowOpen, Invite, InviteAction, InviteOutcome,
-    Invited, OneTimeSecret, RefusedAddress, Register, Registered, ServiceError, ServiceErrorCode,
-    ServiceResult, ServiceSpec, ServiceTerms, Strained, StunPorts,
+    ControlDecoder, ControlMessage, FlowClose, FlowOpen, HomeNode, Homes, Invite, InviteAction,
+    InviteOutcome, Invited, OneTimeSecret, RefusedAddress, Register, Registered, ServiceError,
+    ServiceErrorCode, ServiceResult, ServiceSpec, ServiceTerms, Strained, StunPorts,
 };
 use proto::greeting::{
     Attach, AttachMode, Binding, ClientAccepted, ClientGreeting, ClientSetup, EarlyBinding,
@@ -305,6 +305,12 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
     let invited = ControlMessage::Invited(Invited { request: 1, outcome });
     let strained = ControlMessage::Strained(Strained { rate: 125_000 });
     let stun = ControlMessage::Stun(StunPorts(vec![7000, 3478]));
+    let node = |name: &str, zone: &str, address: &str| {
+        let (name, zone) = (name.to_owned(), zone.to_owned());
+        HomeNode { name, zone, addresses: vec![address.to_owned()] }
+    };
+    let nodes = vec![node("fra1", "fra", "tls://f:7000"), node("nyc1", "nyc", "tls://n:7000")];
+    let homes = ControlMessage::Homes(Homes { wanted: 2, nodes });
     let bytes = |message: &ControlMessage| message.encode().unwrap().to_vec();
     let flow = FlowId::new(2);
     let flow_open = ControlMessage::FlowOpen(FlowOpen {
@@ -322,6 +328,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         &[
             ("control-flow-close", bytes(&flow_close)),
             ("control-flow-open", bytes(&flow_open)),
+            ("control-homes", bytes(&homes)),
             ("control-invite", bytes(&invite)),
             ("control-invited", bytes(&invited)),
             ("control-leaving", bytes(&leaving)),
@@ -338,7 +345,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         ],
     );
     let messages = [
-        flow_close, flow_open, invite, invited, leaving, named, partly, private, register,
+        flow_close, flow_open, homes, invite, invited, leaving, named, partly, private, register,
         registered, restricted, signal, standby, strained, stun,
     ];
     for (example, message) in examples("control-").into_values().zip(messages) {

@@ -443,6 +443,7 @@ impl Owner for ServerOwner {
             | ControlMessage::Invited(_)
             | ControlMessage::Signal(_)
             | ControlMessage::Node(_)
+            | ControlMessage::Homes(_)
             | ControlMessage::Stun(_) => {}
             // The link handles these messages itself and does not pass them on.
             ControlMessage::FlowOpen(_) | ControlMessage::FlowClose(_) => {}
@@ -474,6 +475,10 @@ impl Owner for ServerOwner {
                 if let Some(message) = self.registry.shared().stun.message().filter(|_| wants) {
                     // Without the ports a client finds fewer paths; the next link announces them
                     // again.
+                    let _ = link.send_message(&message);
+                }
+                if let Some(message) = self.registry.offer_of_homes(link.serial()) {
+                    // A client that does not hear of the nodes has one home.
                     let _ = link.send_message(&message);
                 }
             }

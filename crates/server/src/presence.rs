@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cluster::names::{ClientName, Instance};
+use cluster::names::{ClientName, Instance, NodeId};
 use cluster_node::Cluster;
 use proto::InstanceId;
+use proto::control::ControlMessage;
+
+use crate::cluster::offer;
 
 /// The time for which a process that has yielded is refused. It asks again after that, and yields
 /// again for as long as the other process is there. Clients ask for refused services every 15 s as
@@ -46,6 +49,8 @@ pub(crate) fn instance_of(client: &str, instance: InstanceId, is_beside: bool) -
 /// The processes of the clients of this server.
 #[derive(Debug)]
 pub(crate) struct Presence {
+    /// The name of this node.
+    node: NodeId,
     cluster: Cluster,
     clients: Mutex<HashMap<String, Present>>,
     /// The processes that have yielded, by client, and when.
@@ -69,9 +74,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Presence {
-    pub(super) fn new(cluster: Cluster) -> Self {
+    pub(super) fn new(node: NodeId, cluster: Cluster) -> Self {
         let (clients, yielded, revoked, draining) = Default::default();
-        Self { cluster, clients, yielded, revoked, draining }
+        Self { node, cluster, clients, yielded, revoked, draining }
+    }
+
+    /// What the client of the link with this number is told of the nodes.
+    pub(crate) fn offer(&self, serial: u64) -> ControlMessage {
+        offer::message(&self.node, &self.cluster, serial)
     }
 
     /// The node of the cluster.

@@ -1,5 +1,7 @@
 //! Decodes client.yaml.
 
+use std::num::NonZeroUsize;
+
 use proto::NETWORKS_MAX;
 use proto::control::ServiceTerms;
 
@@ -22,6 +24,9 @@ use crate::{BadValue, Kept, Lists, Local, Net, Over, Role, Target, Trust, values
 /// The largest number of exits for any visitor that are reported. Finding the position of each
 /// reads the whole list.
 const OPEN_SHOWN: usize = 20;
+
+/// The most homes of a client: the record of a client in a cluster has room for no more.
+const HOMES: usize = 4;
 
 /// The hint for a missing token where some paths have certificates, but certificates alone are not
 /// enough.
@@ -71,6 +76,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let p2p = s.map_or_empty("p2p", ClientConfig::map("p2p"));
     let retry: Option<Retry> = s.map_or_empty("retry", ClientConfig::map("retry"));
     let connections = values::count(&s, "connections");
+    let homes = s.value("homes", homes).flatten();
     let (spread, choose) = use_of_paths(&s);
     let common = Common::of(&s, Role::Client);
     let (name, retry, p2p, common) = (name?, retry?, p2p?, common?);
@@ -87,6 +93,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         token,
         introduce,
         connections,
+        homes,
         spread,
         choose,
         id_prefix,
@@ -128,6 +135,17 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         }
     }
     Some(config)
+}
+
+/// Parses the number of homes. `None`: `auto`.
+fn homes(text: &str) -> Result<Option<NonZeroUsize>, BadValue> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let count = text.parse().ok().filter(|count: &NonZeroUsize| is_number && count.get() <= HOMES);
+    let bad = BadValue::new(format!("`{text}` is no number of homes"));
+    count.map(Some).ok_or_else(|| bad.hint(format!("auto or 1 to {HOMES}")))
 }
 
 /// Warns of a policy without effect, and of a trust that DNS decides.

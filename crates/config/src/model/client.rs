@@ -100,6 +100,12 @@ pub struct ClientConfig {
         unit = "links"
     )]
     pub connections: Option<NonZeroUsize>,
+    /// The number of nodes of a cluster with which the client has links at the same time.
+    ///
+    /// The nodes name their addresses by `cluster.clients`. A client with several servers, or with
+    /// `use: failover` or `nearest`, adds no nodes. `None`: as many as the cluster wants.
+    #[key("`auto` or 1-4", absent = "`auto` (2, where there are 2 nodes)", live, unit = "nodes")]
+    pub homes: Option<NonZeroUsize>,
     /// How the links of the client are distributed over its paths to the server.
     ///
     /// The first four paths take part.

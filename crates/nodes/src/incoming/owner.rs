@@ -122,6 +122,7 @@ impl Owner for IncomingOwner {
             | ControlMessage::Invited(_)
             | ControlMessage::FlowOpen(_)
             | ControlMessage::FlowClose(_)
+            | ControlMessage::Homes(_)
             | ControlMessage::Stun(_) => {}
         }
     }

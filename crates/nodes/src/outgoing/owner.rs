@@ -83,6 +83,7 @@ impl Owner for OutgoingOwner {
             | ControlMessage::Invited(_)
             | ControlMessage::FlowOpen(_)
             | ControlMessage::FlowClose(_)
+            | ControlMessage::Homes(_)
             | ControlMessage::Stun(_) => {}
         }
     }

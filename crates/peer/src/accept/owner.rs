@@ -120,6 +120,7 @@ impl Owner for PeerOwner {
             | ControlMessage::FlowOpen(_)
             | ControlMessage::FlowClose(_)
             | ControlMessage::Node(_)
+            | ControlMessage::Homes(_)
             | ControlMessage::Stun(_) => {}
         }
     }

@@ -98,6 +98,7 @@ impl Owner for VisitorOwner {
             | ControlMessage::FlowOpen(_)
             | ControlMessage::FlowClose(_)
             | ControlMessage::Node(_)
+            | ControlMessage::Homes(_)
             | ControlMessage::Stun(_) => {}
         }
     }

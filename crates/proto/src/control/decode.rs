@@ -9,8 +9,8 @@ use super::{
     TEXT_MAX,
 };
 use super::{
-    ControlMessage, FlowClose, FlowOpen, Invite, Invited, RefusedAddress, Register, Registered,
-    ServiceError, ServiceErrorCode, ServiceResult, ServiceSpec, Strained, StunPorts,
+    ControlMessage, FlowClose, FlowOpen, Homes, Invite, Invited, RefusedAddress, Register,
+    Registered, ServiceError, ServiceErrorCode, ServiceResult, ServiceSpec, Strained, StunPorts,
 };
 use crate::frame::decode_request;
 use crate::greeting::Name;
@@ -122,6 +122,7 @@ impl ControlDecoder {
             | message::REGISTERED
             | message::STRAINED
             | message::STUN
+            | message::HOMES
             | message::FLOW_OPEN
             | message::FLOW_CLOSE
             | message::INVITE
@@ -158,6 +159,7 @@ fn decode_message(kind: u8, body: &[u8]) -> Result<ControlMessage, ControlError>
         }
         message::STRAINED => decode_strained(body).map(ControlMessage::Strained),
         message::STUN => decode_stun(body).map(ControlMessage::Stun),
+        message::HOMES => Homes::decode(body).map(ControlMessage::Homes),
         message::FLOW_OPEN => decode_flow_open(body).map(ControlMessage::FlowOpen),
         message::FLOW_CLOSE => decode_flow_close(body).map(ControlMessage::FlowClose),
         message::INVITE => Invite::decode(body).map(ControlMessage::Invite),

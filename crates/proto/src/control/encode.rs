@@ -114,6 +114,7 @@ impl ControlMessage {
                 });
                 return Ok(out.freeze());
             }
+            Self::Homes(homes) => return Ok(homes.encode()),
             Self::FlowOpen(open) => return encode_flow_open(open),
             Self::FlowClose(close) => {
                 put_tlv(&mut out, message::FLOW_CLOSE, |out| {
@@ -193,7 +194,8 @@ impl ControlMessage {
             | Self::Node(_)
             | Self::Invite(_)
             | Self::Invited(_)
-            | Self::Stun(_) => Listing::None,
+            | Self::Stun(_)
+            | Self::Homes(_) => Listing::None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 
-use super::{IGNORABLE, Invite, Invited, ServiceTerms};
+use super::{Homes, IGNORABLE, Invite, Invited, ServiceTerms};
 use crate::greeting::Name;
 use crate::{FlowId, Open, Priority, ResetCode};
 
@@ -22,6 +22,7 @@ pub(super) const INVITED: u8 = IGNORABLE | 4;
 pub(super) const STUN: u8 = IGNORABLE | 5;
 /// Only if the feature Nodes is negotiated.
 pub(super) const NODE: u8 = IGNORABLE | 6;
+pub(super) const HOMES: u8 = IGNORABLE | 7;
 
 /// TLV kinds of a message body.
 pub(super) mod field {
@@ -31,6 +32,15 @@ pub(super) mod field {
     pub(in crate::control) const PORTS: u8 = 1;
     pub(in crate::control) const LEAVING: u8 = 60;
     pub(in crate::control) const STANDBY: u8 = 61;
+}
+
+/// TLV kinds of a message about homes, and of a node in it.
+pub(super) mod homes {
+    pub(in crate::control) const WANTED: u8 = 1;
+    pub(in crate::control) const NODE: u8 = 2;
+    pub(in crate::control) const NAME: u8 = 1;
+    pub(in crate::control) const ZONE: u8 = 2;
+    pub(in crate::control) const ADDRESS: u8 = 3;
 }
 
 /// TLV kinds of an invitation and its answer.
@@ -91,6 +101,8 @@ pub enum ControlMessage {
     /// From either side of a link between two nodes of a cluster. The content is opaque here, and
     /// has at most [`NODE_MAX`](super::NODE_MAX) bytes.
     Node(Bytes),
+    /// Server to client.
+    Homes(Homes),
 }
 
 /// The start of a flow.

@@ -8,6 +8,7 @@
 mod decode;
 mod encode;
 mod fuzz;
+mod homes;
 mod http;
 mod invite;
 mod message;
@@ -19,6 +20,7 @@ pub use decode::{ControlDecoder, ControlError};
 pub use encode::EncodeError;
 #[doc(hidden)]
 pub use fuzz::fuzz;
+pub use homes::{HomeNode, Homes};
 pub use invite::{Invite, InviteAction, InviteOutcome, Invited, OneTimeSecret};
 pub use message::{
     ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered, ServiceError,
@@ -41,6 +43,12 @@ pub const VISITORS_MAX: usize = 1024;
 
 /// Maximum number of ports in a [`ControlMessage::Stun`].
 pub const STUN_PORTS_MAX: usize = 8;
+
+/// Maximum number of nodes in a [`ControlMessage::Homes`].
+pub const HOME_NODES_MAX: usize = 16;
+
+/// Maximum number of addresses of a node in a [`ControlMessage::Homes`].
+pub const HOME_ADDRESSES_MAX: usize = 4;
 
 /// Maximum length of a [`ControlMessage::Signal`], in bytes.
 pub const SIGNAL_MAX: usize = 4 << 10;

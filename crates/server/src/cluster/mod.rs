@@ -13,6 +13,7 @@
 //! | `server_node.rs` | start and end of the node, its events, its status |
 //! | `certificates.rs` | the store of certificates, challenges and tickets that the nodes share |
 //! | `engine.rs` | connections to etcd, by the dialers of this program |
+//! | `offer.rs` | what clients are told of the nodes, so that they choose their homes |
 //! | `shared.rs` | the directory of the cluster: claims and look-ups |
 //! | `left.rs` | what a former process of the node has left to this process |
 //! | `table.rs` | the claims of this server, whose numbers may change, and early events |
@@ -22,6 +23,7 @@
 mod certificates;
 mod engine;
 mod left;
+pub(crate) mod offer;
 #[cfg(test)]
 mod over_etcd;
 #[cfg(test)]

@@ -123,13 +123,17 @@ async fn publish_all(server: &Server, services: &str) -> Client {
 
 /// As [`publish_all`], with these servers.
 async fn publish_at(servers: &str, services: &str) -> Client {
+    Client::start(client_config(servers, services)).await.unwrap()
+}
+
+/// The configuration of a client.
+fn client_config(servers: &str, services: &str) -> config::ClientConfig {
     let text = format!(
         "servers: {servers}\nname: home\ntoken: {TOKEN}\nworkers: 1\nconnections: 1\n\
          retry: {{ min: 50ms, max: 200ms }}\nservices: [{services}]\n",
     );
     let text = Text { name: "client.yaml", text: &text };
-    let config = config::load_client(Some(text), &ClientFlags::default(), &sources());
-    Client::start(config.unwrap().config).await.unwrap()
+    config::load_client(Some(text), &ClientFlags::default(), &sources()).unwrap().config
 }
 
 /// Whether a server publishes the service.

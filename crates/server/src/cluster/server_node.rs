@@ -22,10 +22,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::certificates::ClusterStore;
-use super::engine;
 use super::left::LeftBehind;
 use super::shared::{SharedDirectory, resource};
 use super::table::{ClaimNews, HeldClaim, LostClaim};
+use super::{engine, offer};
 use crate::directory::{self, Generation};
 use crate::presence::Presence;
 use crate::registry::Registry;
@@ -146,7 +146,7 @@ impl ServerNode {
         let (left, begun) = LeftBehind::new();
         let begun = async { begun.await.unwrap_or_default() };
         let (cluster, events, task) = join_after(settings, engine, mail, begun);
-        let presence = Arc::new(Presence::new(cluster.clone()));
+        let presence = Arc::new(Presence::new(id.clone(), cluster.clone()));
         let shared =
             SharedDirectory::new(id.clone(), cluster.clone(), Arc::clone(&presence), state);
         let (directory, seen) = (Arc::new(shared), Mutex::default());
@@ -391,6 +391,8 @@ impl NewNode {
         tasks.spawn(follow_events(Arc::clone(&node), Arc::clone(registry), events));
         tasks.spawn(follow_losses(Arc::clone(&node), Arc::clone(registry)));
         tasks.spawn(follow_views(Arc::clone(&node)));
+        let (id, cluster) = (node.id.clone(), node.cluster.clone());
+        tasks.spawn(offer::follow(id, cluster, Arc::clone(registry)));
         node
     }
 }

@@ -2,12 +2,14 @@
 //! publishes. A server without a cluster has none of this.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use cluster::names::Instance;
 use logging::AUDIT;
-use proto::control::ServiceSpec;
+use node::session::Worker;
+use proto::control::{ControlMessage, ServiceSpec};
 use proto::greeting::{Grant, Refusal};
 
 use super::Registry;
@@ -22,6 +24,31 @@ impl Registry {
     pub(super) fn tell_presence(&self, sessions: &Sessions, name: &str) {
         if let Some(presence) = &self.presence {
             presence.changed(name, &sessions.processes_here(name), sessions.all_links());
+        }
+    }
+
+    /// What the client of the link with this number is told of the nodes. `None`: the server is
+    /// alone.
+    pub(crate) fn offer_of_homes(&self, serial: u64) -> Option<ControlMessage> {
+        Some(self.presence.as_ref()?.offer(serial))
+    }
+
+    /// Tells all clients of the nodes, which have changed.
+    pub(crate) async fn tell_homes(&self) {
+        let Some(presence) = &self.presence else { return };
+        let sessions: Arc<[_]> = self.sessions().all().into();
+        for handle in self.handles.iter() {
+            let (sessions, presence) = (Arc::clone(&sessions), Arc::clone(presence));
+            let tell = move |worker: &Rc<Worker>| {
+                for session in sessions.iter() {
+                    worker.state.each_link_of(session.id, |_, link| {
+                        // A link that cannot take the message ends, and its successor gets it.
+                        let _ = link.send_message(&presence.offer(link.serial()));
+                    });
+                }
+            };
+            // A worker that has stopped has no links.
+            let _ = handle.call(tell).await;
         }
     }
 

@@ -398,6 +398,7 @@ impl End {
                 | ControlMessage::Signal(_)
                 | ControlMessage::Node(_)
                 | ControlMessage::Stun(_)
+                | ControlMessage::Homes(_)
                 | ControlMessage::Invite(_)
                 | ControlMessage::Invited(_) => Ok(()),
             };

@@ -192,3 +192,37 @@ fn visitors_of_other_nodes_notice_nothing_of_the_death_of_a_home() {
         c.close().await;
     });
 }
+
+#[test]
+fn a_client_of_one_server_finds_a_second_home_in_another_zone() {
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        let start = async |node, zone: &str| {
+            let (listen, at) = (free_port(), address(node));
+            let text = settings(node, &directory, &certificates, listen);
+            let own = format!("zone: {zone}, clients: 'tcp://{at}:{listen}',");
+            serve(&text.replace("zone: z,", &own)).await
+        };
+        let (a, b, c) = (start("a", "y").await, start("b", "y").await, start("c", "z").await);
+        for server in [&a, &b, &c] {
+            sees(server, 3).await;
+        }
+        let (target, _origin) = origin(ANSWER).await;
+        let config = client_config(&a.listen()[0], &services(target, free_port()));
+        let source = Box::new(|_| Err(ops::WrongConfig::one("no file".to_owned())));
+        let client = client::start(config, source, None).await.unwrap();
+        eventually("the configured server publishes", async || publishes_here(&a).await).await;
+        eventually("the node of another zone publishes", async || publishes_here(&c).await).await;
+        assert!(!publishes_here(&b).await);
+        // The second home ends, and another node takes its place.
+        c.close().await;
+        eventually("the node of the same zone publishes", async || publishes_here(&b).await).await;
+        assert!(publishes_here(&a).await);
+        client.close().await;
+        for server in [a, b] {
+            server.close().await;
+        }
+    });
+}

@@ -1,0 +1,106 @@
+//! What a node of a cluster tells clients of the nodes: with how many a client should have links,
+//! and where it finds each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::names::NodeId;
+use cluster_node::{Cluster, LivingNode, LivingNodes};
+use proto::control::{ControlMessage, HOME_NODES_MAX, HomeNode, Homes};
+
+use crate::registry::Registry;
+
+/// The number of homes of a client, where there are as many nodes.
+const WANTED: u8 = 2;
+
+/// The least time between two messages to the same clients.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The nodes for the `nth` client: this node, and the others in an order that differs between
+/// clients. A node that asks its clients to go is not among the others.
+fn offer(own: &NodeId, nodes: &LivingNodes, nth: u64) -> Homes {
+    let node = |(id, living): (&NodeId, &LivingNode)| {
+        let record = living.record.as_ref();
+        HomeNode {
+            name: id.to_string(),
+            zone: record.map(|it| it.zone.clone()).unwrap_or_default(),
+            addresses: record.map(|it| it.clients.clone()).unwrap_or_default(),
+        }
+    };
+    let is_other = |(id, living): &(&NodeId, &LivingNode)| {
+        *id != own && !living.record.as_ref().is_some_and(|record| record.draining)
+    };
+    let mut others: Vec<_> = nodes.iter().filter(is_other).map(node).collect();
+    let count = u64::try_from(others.len()).unwrap_or(u64::MAX);
+    let turns = nth.checked_rem(count).and_then(|turns| usize::try_from(turns).ok());
+    others.rotate_left(turns.unwrap_or_default());
+    others.truncate(HOME_NODES_MAX - 1);
+    let wanted = if others.is_empty() { 1 } else { WANTED };
+    let first = nodes.get_key_value(own).map(node);
+    let first = first.unwrap_or_else(|| HomeNode { name: own.to_string(), ..HomeNode::default() });
+    Homes { wanted, nodes: std::iter::once(first).chain(others).collect() }
+}
+
+/// The message for the client of the link with this number.
+pub(crate) fn message(own: &NodeId, cluster: &Cluster, serial: u64) -> ControlMessage {
+    let nodes = Arc::clone(&cluster.nodes().borrow());
+    ControlMessage::Homes(offer(own, &nodes, serial))
+}
+
+/// Tells all clients of this node when the nodes change, until the node ends.
+pub(super) async fn follow(own: NodeId, cluster: Cluster, registry: Arc<Registry>) {
+    let mut nodes = cluster.nodes();
+    let mut told = offer(&own, &nodes.borrow_and_update(), 0);
+    while nodes.changed().await.is_ok() {
+        let now = offer(&own, &nodes.borrow_and_update(), 0);
+        if now != told {
+            told = now;
+            registry.tell_homes().await;
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use cluster::names::NodeEpoch;
+    use cluster::record::{Described, VERSIONS};
+
+    use super::*;
+
+    fn living(zone: &str, draining: bool) -> LivingNode {
+        let record = Described {
+            process: 1,
+            versions: VERSIONS,
+            peers: Vec::new(),
+            clients: vec![format!("tls://{zone}.example:7000")],
+            zone: zone.to_owned(),
+            program: "0".into(),
+            draining,
+            links: 0,
+        };
+        LivingNode { epoch: NodeEpoch(1), record: Some(record) }
+    }
+
+    #[test]
+    fn a_client_hears_of_its_node_first_and_of_no_node_that_drains() {
+        let id = |name| NodeId::new(name).unwrap();
+        let all: BTreeMap<_, _> = [("a", false), ("b", false), ("c", true), ("d", false)]
+            .map(|(name, draining)| (id(name), living(name, draining)))
+            .into();
+        let nodes = Arc::new(all);
+        let names = |nth| {
+            let offer = offer(&id("b"), &nodes, nth);
+            assert_eq!((offer.wanted, &*offer.nodes[0].addresses[0]), (2, "tls://b.example:7000"));
+            offer.nodes.into_iter().map(|node| node.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(0), ["b", "a", "d"]);
+        assert_eq!(names(1), ["b", "d", "a"]);
+        assert_eq!(names(2), names(0));
+        let alone = Arc::new(BTreeMap::from([(id("b"), living("b", false))]));
+        assert_eq!(offer(&id("b"), &alone, 7).wanted, 1);
+        assert_eq!(offer(&id("x"), &alone, 7).nodes[0].name, "x", "the table is behind");
+    }
+}
