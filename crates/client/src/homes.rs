@@ -16,8 +16,6 @@ use proto::control::{HomeNode, Homes};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::shared::ClientShared;
-
 /// The time for which the links of a client settle before its homes change.
 const SETTLE: Duration = Duration::from_millis(500);
 
@@ -162,17 +160,16 @@ fn server(node: &HomeNode, configured: &ServerPaths) -> Option<ServerPaths> {
 }
 
 /// The servers to have as homes now. `None`: no node has said anything yet.
-fn wanted(shared: &ClientShared) -> Option<Vec<ServerPaths>> {
-    let config = shared.config.load();
-    let own = shared.homes.configured(&config);
+fn wanted(known: &HomesKnown, config: &ClientConfig) -> Option<Vec<ServerPaths>> {
+    let own = known.configured(config);
     let [configured] = &own[..] else { return None };
-    let state = shared.homes.state();
+    let state = known.state();
     let offer = &state.offer;
     if offer.nodes.is_empty() {
         return None;
     }
     let open: Vec<_> = state.open.iter().map(ServerPaths::label).collect();
-    let file = ClientConfig { servers: own.clone(), ..ClientConfig::clone(&config) };
+    let file = ClientConfig { servers: own.clone(), ..config.clone() };
     let count = match (most(&file), config.homes) {
         (1, _) => return Some(Vec::new()),
         (most, Some(_)) => most,
@@ -184,15 +181,20 @@ fn wanted(shared: &ClientShared) -> Option<Vec<ServerPaths>> {
     Some(nodes.filter(|node| node.name != label).filter_map(|it| server(it, configured)).collect())
 }
 
-/// Hands the servers to have as homes to `apply`, until the client ends.
-pub(crate) async fn follow(shared: Arc<ClientShared>, apply: impl AsyncFn(Vec<ServerPaths>)) {
+/// Hands the servers to have as homes, beside those of the configuration in force, to `apply`,
+/// until the client ends.
+pub(crate) async fn follow(
+    known: Arc<HomesKnown>,
+    config: impl Fn() -> Arc<ClientConfig>,
+    apply: impl AsyncFn(Vec<ServerPaths>),
+) {
     loop {
-        shared.homes.changed.notified().await;
+        known.changed.notified().await;
         sleep(SETTLE).await;
-        if std::mem::take(&mut shared.homes.state().has_lost) {
+        if std::mem::take(&mut known.state().has_lost) {
             sleep(LOST).await;
         }
-        if let Some(homes) = wanted(&shared) {
+        if let Some(homes) = wanted(&known, &config()) {
             apply(homes).await;
         }
     }

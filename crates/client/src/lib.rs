@@ -167,7 +167,9 @@ pub async fn start(
             client.use_homes(servers).await;
         }
     };
-    let begin = move |_: &_| drop(tokio::task::spawn_local(homes::follow(shared, apply)));
+    let known = Arc::clone(&shared.homes);
+    let config = move || shared.config.load_full();
+    let begin = move |_: &_| drop(tokio::task::spawn_local(homes::follow(known, config, apply)));
     client.workers.handles()[0].run(begin).await?;
     Ok(client)
 }
@@ -235,7 +237,7 @@ impl Client {
             uplinks,
             outage: Notify::new(),
             source_changed: Notify::new(),
-            homes: HomesKnown::default(),
+            homes: Arc::<HomesKnown>::default(),
             first_question,
             forwards,
             records,

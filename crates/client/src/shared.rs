@@ -44,7 +44,7 @@ pub(crate) struct ClientShared {
     /// Notified when a reload has changed what names the servers.
     pub(crate) source_changed: Notify,
     /// The nodes of the cluster of the server, and the servers that were added as homes.
-    pub(crate) homes: HomesKnown,
+    pub(crate) homes: Arc<HomesKnown>,
     /// The question about the servers that was asked before the start.
     pub(crate) first_question: Option<FirstQuestion>,
     pub(crate) forwards: Forwards,

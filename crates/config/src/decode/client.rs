@@ -75,8 +75,6 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     private::check_identities(&s, has_one, &services, &forwards, &visits);
     let p2p = s.map_or_empty("p2p", ClientConfig::map("p2p"));
     let retry: Option<Retry> = s.map_or_empty("retry", ClientConfig::map("retry"));
-    let connections = values::count(&s, "connections");
-    let homes = s.value("homes", homes).flatten();
     let (spread, choose) = use_of_paths(&s);
     let common = Common::of(&s, Role::Client);
     let (name, retry, p2p, common) = (name?, retry?, p2p?, common?);
@@ -92,8 +90,8 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         name,
         token,
         introduce,
-        connections,
-        homes,
+        connections: values::count(&s, "connections"),
+        homes: s.value("homes", homes).flatten(),
         spread,
         choose,
         id_prefix,

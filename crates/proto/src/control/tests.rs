@@ -29,12 +29,6 @@ fn spec(text: &str) -> ServiceSpec {
     }
 }
 
-/// A node with this number of addresses.
-fn home(addresses: usize) -> HomeNode {
-    let (name, zone) = ("n".repeat(255), "fra".to_owned());
-    HomeNode { name, zone, addresses: vec!["tls://a:7000".to_owned(); addresses] }
-}
-
 fn invite(action: InviteAction) -> ControlMessage {
     let (visitor, service) = (name("laptop"), name("ssh"));
     ControlMessage::Invite(Invite { request: 7, visitor, service, action })
@@ -188,11 +182,6 @@ fn examples() -> Vec<ControlMessage> {
         ControlMessage::Strained(Strained { rate: 125_000 }),
         ControlMessage::Stun(StunPorts(Vec::new())),
         ControlMessage::Stun(StunPorts(vec![7000; STUN_PORTS_MAX])),
-        ControlMessage::Homes(Homes { wanted: 1, nodes: Vec::new() }),
-        ControlMessage::Homes(Homes {
-            wanted: 2,
-            nodes: vec![home(HOME_ADDRESSES_MAX); HOME_NODES_MAX],
-        }),
         ControlMessage::Signal(Bytes::new()),
         invite(InviteAction::New),
         invite(InviteAction::Existing),

@@ -2,23 +2,17 @@
 //! and where it finds each.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cluster::names::NodeId;
 use cluster_node::{Cluster, LivingNode, LivingNodes};
 use proto::control::{ControlMessage, HOME_NODES_MAX, HomeNode, Homes};
 
-use crate::registry::Registry;
-
 /// The number of homes of a client, where there are as many nodes.
 const WANTED: u8 = 2;
 
-/// The least time between two messages to the same clients.
-const AGAIN: Duration = Duration::from_secs(1);
-
 /// The nodes for the `nth` client: this node, and the others in an order that differs between
 /// clients. A node that asks its clients to go is not among the others.
-fn offer(own: &NodeId, nodes: &LivingNodes, nth: u64) -> Homes {
+pub(super) fn offer(own: &NodeId, nodes: &LivingNodes, nth: u64) -> Homes {
     let node = |(id, living): (&NodeId, &LivingNode)| {
         let record = living.record.as_ref();
         HomeNode {
@@ -45,20 +39,6 @@ fn offer(own: &NodeId, nodes: &LivingNodes, nth: u64) -> Homes {
 pub(crate) fn message(own: &NodeId, cluster: &Cluster, serial: u64) -> ControlMessage {
     let nodes = Arc::clone(&cluster.nodes().borrow());
     ControlMessage::Homes(offer(own, &nodes, serial))
-}
-
-/// Tells all clients of this node when the nodes change, until the node ends.
-pub(super) async fn follow(own: NodeId, cluster: Cluster, registry: Arc<Registry>) {
-    let mut nodes = cluster.nodes();
-    let mut told = offer(&own, &nodes.borrow_and_update(), 0);
-    while nodes.changed().await.is_ok() {
-        let now = offer(&own, &nodes.borrow_and_update(), 0);
-        if now != told {
-            told = now;
-            registry.tell_homes().await;
-            tokio::time::sleep(AGAIN).await;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -41,6 +41,9 @@ const YIELDS: Duration = Duration::from_secs(4);
 /// nevertheless. It takes one round trip to the engine.
 const RENEWED: Duration = Duration::from_millis(250);
 
+/// The least time between two messages to the same clients about the nodes.
+const OFFERS: Duration = Duration::from_secs(1);
+
 /// The most nodes that a status lists.
 const SHOWN: usize = 200;
 
@@ -391,8 +394,7 @@ impl NewNode {
         tasks.spawn(follow_events(Arc::clone(&node), Arc::clone(registry), events));
         tasks.spawn(follow_losses(Arc::clone(&node), Arc::clone(registry)));
         tasks.spawn(follow_views(Arc::clone(&node)));
-        let (id, cluster) = (node.id.clone(), node.cluster.clone());
-        tasks.spawn(offer::follow(id, cluster, Arc::clone(registry)));
+        tasks.spawn(tell_offers(Arc::clone(&node), Arc::clone(registry)));
         node
     }
 }
@@ -441,6 +443,20 @@ async fn until(at: Option<tokio::time::Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
+    }
+}
+
+/// Tells all clients of this node when the nodes change, until the node ends.
+async fn tell_offers(node: Arc<ServerNode>, registry: Arc<Registry>) {
+    let mut nodes = node.cluster.nodes();
+    let mut told = offer::offer(&node.id, &nodes.borrow_and_update(), 0);
+    while nodes.changed().await.is_ok() {
+        let now = offer::offer(&node.id, &nodes.borrow_and_update(), 0);
+        if now != told {
+            told = now;
+            registry.tell_homes().await;
+            tokio::time::sleep(OFFERS).await;
+        }
     }
 }
 

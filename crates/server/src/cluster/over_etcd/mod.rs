@@ -18,7 +18,7 @@ use tokio::time::{Duration, Instant, sleep, timeout};
 use crate::{Features, Server};
 use member::{Members, SOON, run};
 
-#[path = "../../../etcd/tests/member.rs"]
+#[path = "../../../../etcd/tests/member.rs"]
 #[allow(dead_code, reason = "the tests of the crate etcd use the rest")]
 pub(super) mod member;
 
