@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use config::{ClientConfig, Endpoint, Path, ServerPaths, Trust};
-use proto::control::{HomeNode, Homes};
+use proto::control::{HOME_NODES_MAX, HomeNode, Homes};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -118,7 +118,10 @@ fn choose<'a>(
     open: &[String],
     wanted: usize,
 ) -> Vec<&'a HomeNode> {
-    let more = wanted.saturating_sub(at.len());
+    // A node that is not named asks its clients to go. A message may not have room for all nodes.
+    let is_full = offer.nodes.len() >= HOME_NODES_MAX;
+    let stays = |name: &&&str| is_full || offer.nodes.iter().any(|node| node.name == ***name);
+    let more = wanted.saturating_sub(at.iter().filter(stays).count());
     let is_free = |node: &&HomeNode| !at.contains(&*node.name) && !node.addresses.is_empty();
     let free: Vec<_> = offer.nodes.iter().filter(is_free).collect();
     let mut chosen: Vec<_> =
@@ -237,6 +240,10 @@ mod tests {
     fn links_behind_a_balancer_may_reach_enough_nodes() {
         assert!(chosen(&["fra1", "nyc1"], &["lon1"], 2).is_empty());
         assert!(chosen(&["fra1"], &["nyc1"], 1).is_empty());
+        // The configured server asks its clients to go: the other home stays, and its place is
+        // taken.
+        assert_eq!(chosen(&["gone"], &["nyc1"], 1), ["nyc1"]);
+        assert_eq!(chosen(&["gone"], &["nyc1"], 2), ["nyc1", "fra1"]);
         // The configured server is away: its place is taken.
         assert_eq!(chosen(&[], &["nyc1"], 2), ["nyc1", "fra1"]);
     }
