@@ -29,8 +29,13 @@ pub fn terminator(
 /// or without its secret.
 #[must_use]
 pub fn common_secret(config: &ServerConfig) -> Option<CommonSecret> {
-    let secrets = config.cluster.iter().flat_map(|cluster| &cluster.secrets);
-    CommonSecret::new(secrets.map(|token| token.secret.reveal()))
+    config.cluster.as_ref().and_then(secret_of)
+}
+
+/// As [`common_secret`], of the settings of a node.
+#[must_use]
+pub fn secret_of(cluster: &config::Cluster) -> Option<CommonSecret> {
+    CommonSecret::new(cluster.secrets.iter().map(|token| token.secret.reveal()))
 }
 
 fn has_mux(config: &ServerConfig) -> bool {

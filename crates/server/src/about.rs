@@ -7,11 +7,11 @@
 //! with secrets, or with longer lists than fit, are described without these terms, and the
 //! description says so: a node that needs the terms asks the home of the client for them. Such a
 //! description has a mark, which differs where the terms differ, so that a change of a password is
-//! a new claim as any other change of the terms. The mark is a hash under a key that only this
-//! process has, so nobody can try passwords by it.
+//! a new claim as any other change of the terms. The mark is a hash under a key, so nobody can try
+//! passwords by it. The key is derived from the secret of the cluster, so that all nodes with links
+//! of one process give the same mark; without a secret only this process has the key.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
@@ -19,6 +19,7 @@ use bytes::Bytes;
 use config::secrets::is_secret_field;
 use proto::HttpOptions;
 use proto::control::{ControlDecoder, ControlMessage, Register, ServiceSpec, ServiceTerms};
+use termination::CommonSecret;
 
 /// The most bytes of a description. A batch of the engine has up to 120 records, and etcd refuses
 /// requests of more than 1.5 MiB. Two lists of 256 IPv4 networks fit.
@@ -31,8 +32,36 @@ const CUT: char = '~';
 /// The character behind the mark.
 const MARKED: char = '.';
 
-/// The key of the marks of this process.
-static MARKS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+/// The purpose of the key of the marks.
+const PURPOSE: &str = "marks of terms";
+
+/// The key of the marks.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// The secret of the cluster.
+    common: Option<CommonSecret>,
+    /// A key that only this process has.
+    own: RandomState,
+}
+
+impl Marks {
+    /// Marks that all nodes with this secret compute alike.
+    pub(crate) fn new(common: Option<CommonSecret>) -> Self {
+        Self { common, own: RandomState::new() }
+    }
+
+    fn mark(&self, services: &[ServiceSpec]) -> u64 {
+        let mut text = Vec::new();
+        for spec in services {
+            let bytes = message(vec![spec.clone()]).unwrap_or_default();
+            let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+            text.extend_from_slice(&length.to_be_bytes());
+            text.extend_from_slice(&bytes);
+        }
+        let common = self.common.as_ref().and_then(|secret| secret.mark(PURPOSE, &text));
+        common.unwrap_or_else(|| self.own.hash_one(text))
+    }
+}
 
 /// The services at a resource. Several services share a name by different paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +90,7 @@ pub(crate) enum BadAbout {
 }
 
 /// Describes the services at a resource.
-pub(crate) fn encode(services: &[ServiceSpec]) -> String {
+pub(crate) fn encode(services: &[ServiceSpec], marks: &Marks) -> String {
     let has_secret = |spec: &ServiceSpec| is_secret(&spec.terms.http);
     let without = |terms: fn(&ServiceTerms) -> ServiceTerms| {
         let cut = |spec: &ServiceSpec| ServiceSpec { terms: terms(&spec.terms), ..spec.clone() };
@@ -69,17 +98,11 @@ pub(crate) fn encode(services: &[ServiceSpec]) -> String {
     };
     let whole = (!services.iter().any(has_secret)).then(|| text(None, services.to_vec())).flatten();
     whole.unwrap_or_else(|| {
-        let mark = mark(services);
+        let mark = format!("{CUT}{:016x}{MARKED}", marks.mark(services));
         text(Some(mark.clone()), without(without_http))
             .or_else(|| text(Some(mark.clone()), without(without_lists)))
             .unwrap_or(mark)
     })
-}
-
-/// The beginning of a description without all terms of these services.
-fn mark(services: &[ServiceSpec]) -> String {
-    let bytes: Vec<_> = services.iter().map(|spec| message(vec![spec.clone()])).collect();
-    format!("{CUT}{:016x}{MARKED}", MARKS.hash_one(bytes))
 }
 
 /// The bytes of the complete services at a resource, for another node; `None`: they are too long
@@ -169,6 +192,15 @@ mod tests {
         ServiceSpec { name, public, terms }
     }
 
+    fn encode(services: &[ServiceSpec]) -> String {
+        super::encode(services, &secret("q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ"))
+    }
+
+    /// The marks of nodes with this secret.
+    fn secret(secret: &str) -> Marks {
+        Marks::new(CommonSecret::new([secret]))
+    }
+
     fn networks(count: u32) -> Visitors {
         let network = |n: u32| Network::new(Ipv4Addr::from(n << 8).into(), 24).unwrap();
         Visitors {
@@ -249,6 +281,13 @@ mod tests {
         assert_ne!(text, encode(&of("marlin")));
         assert_eq!(decode(&text), decode(&encode(&of("marlin"))));
         assert_eq!(read(message(of("marlin")).unwrap()).unwrap(), of("marlin"));
+        // Nodes without a secret, or with another secret, have marks of their own.
+        for marks in [Marks::default(), secret("Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u")] {
+            let other = super::encode(&of("swordfish"), &marks);
+            assert_eq!(other, super::encode(&of("swordfish"), &marks));
+            assert_ne!(other, text);
+            assert_ne!(other, super::encode(&of("marlin"), &marks));
+        }
     }
 
     #[test]

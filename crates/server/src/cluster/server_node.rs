@@ -14,6 +14,7 @@ use cluster::names::{self, ClientName, Instance, NodeEpoch, NodeId};
 use cluster::node::{GATHER, Located, NodeSettings, OpenVerdict, PeerOpen, Subject};
 use cluster::record::{Described, PeerAddress, VERSIONS};
 use cluster_node::{Cluster, Engine, PeerMail, ServerEvent, ServerEvents, join_after};
+use doors::certificates::secret_of;
 use net::handover;
 use node::session::Handle;
 use ops::status;
@@ -26,6 +27,7 @@ use super::left::LeftBehind;
 use super::shared::{SharedDirectory, resource};
 use super::table::{ClaimNews, HeldClaim, LostClaim};
 use super::{engine, offer};
+use crate::about::Marks;
 use crate::directory::{self, Generation};
 use crate::presence::Presence;
 use crate::registry::Registry;
@@ -134,15 +136,16 @@ impl ServerNode {
         state: Option<&Path>,
     ) -> anyhow::Result<NewNode> {
         let engine = engine::etcd(&config.directory, workers)?;
-        Ok(Self::over(settings(config, peers)?, engine, mail, state))
+        let marks = Marks::new(secret_of(config));
+        Ok(Self::over(settings(config, peers)?, engine, mail, (state, marks)))
     }
 
-    /// A node over any engine.
+    /// A node over any engine. `kept`: the state directory, and the marks of terms.
     pub(crate) fn over(
         settings: NodeSettings,
         engine: impl Engine,
         mail: impl PeerMail,
-        state: Option<&Path>,
+        kept: (Option<&Path>, Marks),
     ) -> NewNode {
         let (name, id) = (settings.cluster.clone(), settings.node.clone());
         let process = settings.record.process;
@@ -150,8 +153,7 @@ impl ServerNode {
         let begun = async { begun.await.unwrap_or_default() };
         let (cluster, events, task) = join_after(settings, engine, mail, begun);
         let presence = Arc::new(Presence::new(id.clone(), cluster.clone()));
-        let shared =
-            SharedDirectory::new(id.clone(), cluster.clone(), Arc::clone(&presence), state);
+        let shared = SharedDirectory::new(id.clone(), cluster.clone(), Arc::clone(&presence), kept);
         let (directory, seen) = (Arc::new(shared), Mutex::default());
         let is_handed_over = AtomicBool::new(false);
         let node = Arc::new(Self {

@@ -14,6 +14,7 @@ use node::names::Space;
 use tokio::sync::{Notify, watch};
 
 use super::table::{ClaimNews, ClaimTable, HeldClaim, LostClaim};
+use crate::about::Marks;
 use crate::directory::{
     Answer, Away, Blob, BlobName, ClaimRequest, Claimed, Class, Directory, Generation, Key, Local,
     NodeEpoch, Owner, Put, Release, Revision, Subject, Topic, Whereabouts,
@@ -33,6 +34,7 @@ pub(crate) struct SharedDirectory {
     table: Mutex<ClaimTable>,
     lost: Notify,
     answers: watch::Sender<Revision>,
+    marks: Marks,
     /// The blobs.
     own: Local,
 }
@@ -51,10 +53,10 @@ impl SharedDirectory {
         node: NodeId,
         cluster: Cluster,
         presence: Arc<Presence>,
-        state: Option<&Path>,
+        (state, marks): (Option<&Path>, Marks),
     ) -> Self {
         let (table, lost, answers) = Default::default();
-        Self { node, cluster, presence, table, lost, answers, own: Local::new(state) }
+        Self { node, cluster, presence, table, lost, answers, marks, own: Local::new(state) }
     }
 
     fn table(&self) -> MutexGuard<'_, ClaimTable> {
@@ -256,8 +258,8 @@ impl SharedDirectory {
 }
 
 impl Directory for SharedDirectory {
-    fn is_shared(&self) -> bool {
-        true
+    fn marks(&self) -> Option<&Marks> {
+        Some(&self.marks)
     }
 
     fn claim(&self, batch: Vec<ClaimRequest>) -> Answer<'_, Vec<Claimed>> {

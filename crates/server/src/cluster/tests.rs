@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::certificates::ClusterStore;
 use super::server_node::{NewNode, ServerNode, follow_views};
 use super::table::ClaimNews;
+use crate::about::Marks;
 use crate::directory::model::{agrees, owners};
 use crate::directory::{Claim, Class, Directory, Key, NodeEpoch, NotGiven, Owner, Subject, Topic};
 use crate::presence::Presence;
@@ -45,7 +46,8 @@ fn settings(name: &str) -> NodeSettings {
 }
 
 pub(crate) fn new_node(name: &str, engine: MemoryEngine) -> NewNode {
-    ServerNode::over(settings(name), engine, nodes::Mail::default(), None)
+    let kept = (None, Marks::default());
+    ServerNode::over(settings(name), engine, nodes::Mail::default(), kept)
 }
 
 /// A node whose events only its directory handles.

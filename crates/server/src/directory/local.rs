@@ -14,6 +14,7 @@ use super::{
     Answer, Away, Blob, BlobName, ClaimRequest, Claimed, Directory, Generation, Key, Owner, Put,
     Release, Revision, Subject, Topic, Whereabouts,
 };
+use crate::about::Marks;
 
 /// The directory of a server that shares its clients with no other server.
 #[derive(Debug)]
@@ -122,8 +123,8 @@ impl Local {
 }
 
 impl Directory for Local {
-    fn is_shared(&self) -> bool {
-        false
+    fn marks(&self) -> Option<&Marks> {
+        None
     }
 
     fn claim(&self, batch: Vec<ClaimRequest>) -> Answer<'_, Vec<Claimed>> {

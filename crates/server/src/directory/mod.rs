@@ -43,6 +43,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use tokio::sync::watch;
 
+use crate::about::Marks;
 pub(super) use claim::{Claim, NotGiven};
 pub(super) use key::{
     Away, Blob, BlobName, ClaimRequest, Claimed, Class, Generation, Key, NodeEpoch, Owner, Port,
@@ -57,8 +58,14 @@ pub(super) type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Which client holds which resource. A claimed resource belongs to its owner until it is released,
 /// or until a request that expects this claim replaces it.
 pub(super) trait Directory: fmt::Debug + Send + Sync {
+    /// The marks of terms that the directory must not know. `None`: no other server uses the
+    /// directory.
+    fn marks(&self) -> Option<&Marks>;
+
     /// Whether other servers use the directory, so that claims have to describe their services.
-    fn is_shared(&self) -> bool;
+    fn is_shared(&self) -> bool {
+        self.marks().is_some()
+    }
 
     /// Gives resources to owners; each resource alone, in the order of the batch. There is an
     /// answer for each request, in the same order. A request that expects a claim of a resource

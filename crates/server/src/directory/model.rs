@@ -406,8 +406,8 @@ impl Outage {
 }
 
 impl Directory for Outage {
-    fn is_shared(&self) -> bool {
-        self.local.is_shared()
+    fn marks(&self) -> Option<&Marks> {
+        self.local.marks()
     }
 
     fn claim(&self, batch: Vec<ClaimRequest>) -> Answer<'_, Vec<Claimed>> {

@@ -14,6 +14,7 @@ use std::fmt;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::hkdf::{self, HKDF_SHA256, Prk, Salt};
+use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use bytes::Bytes;
 
 use super::SharedPlace;
@@ -91,6 +92,15 @@ impl CommonSecret {
     #[must_use]
     pub fn key(&self, purpose: &str) -> Option<[u8; KEY]> {
         derive(&self.first, "key of", purpose)
+    }
+
+    /// A number of these bytes for a purpose, which all nodes compute alike. Without the secret nobody
+    /// can tell which bytes have a number.
+    #[must_use]
+    pub fn mark(&self, purpose: &str, bytes: &[u8]) -> Option<u64> {
+        let key = hmac::Key::new(HMAC_SHA256, &self.key(purpose)?);
+        let tag = hmac::sign(&key, bytes);
+        tag.as_ref().first_chunk().copied().map(u64::from_be_bytes)
     }
 
     /// Seals a value for its place. `None` if the system gives no random numbers.
@@ -214,6 +224,12 @@ mod tests {
         assert_eq!(one.key("cookies"), again.key("cookies"));
         assert_ne!(one.key("cookies"), one.key("others"));
         assert_ne!(one.key("cookies"), secret(&[TWO]).key("cookies"));
+        let mark = one.mark("terms", b"a");
+        assert!(mark.is_some() && mark == again.mark("terms", b"a"));
+        for other in [one.mark("terms", b"b"), one.mark("others", b"a")] {
+            assert_ne!(mark, other);
+        }
+        assert_ne!(mark, secret(&[TWO]).mark("terms", b"a"));
         assert!(!format!("{one:?}").contains(ONE));
     }
 }

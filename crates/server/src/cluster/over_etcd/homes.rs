@@ -226,3 +226,45 @@ fn a_client_of_one_server_finds_a_second_home_in_another_zone() {
         }
     });
 }
+
+#[test]
+fn visitors_with_a_password_are_served_by_the_home_that_stays() {
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        let start = async |node, listen| {
+            let text = settings(node, &directory, &certificates, listen);
+            serve(&text.replace("peers:", &format!("secret: {TOKEN}, peers:"))).await
+        };
+        let (a, c) = (start("a", 0).await, start("c", 0).await);
+        let (target, _origin) = origin(ANSWER).await;
+        let web = format!(
+            "{{ name: web, target: 'tcp://127.0.0.1:{target}', public: 'http://app.example', \
+             basic_auth: ['ann:swordfish'] }}"
+        );
+        // The second home is there later, so the record has its mark of the password.
+        let listen = free_port();
+        let servers = format!("['one={}', 'two=tcp://{}:{listen}']", a.listen()[0], address("b"));
+        let client = publish_at(&servers, &web).await;
+        eventually("the first home publishes", async || publishes_here(&a).await).await;
+        let b = start("b", listen).await;
+        eventually("the second home publishes", async || publishes_here(&b).await).await;
+        let at = door(&c, "http");
+        let asks = async |proof: &str| {
+            let proof = format!("Connection: close\r\nAuthorization: Basic {proof}\r\n\r\n");
+            ask(at, &REQUEST.replace("\r\n\r\n", &format!("\r\n{proof}"))).await.unwrap_or_default()
+        };
+        let is_served = async || asks("YW5uOnN3b3JkZmlzaA==").await.ends_with("hello");
+        eventually("a visitor with the password", is_served).await;
+        assert!(asks("YW5uOm1hcmxpbg==").await.starts_with("HTTP/1.1 401"));
+        b.close().await;
+        for _ in 0..20 {
+            assert!(is_served().await);
+            sleep(SECOND / 20).await;
+        }
+        client.close().await;
+        a.close().await;
+        c.close().await;
+    });
+}

@@ -63,11 +63,10 @@ struct ResourceState {
 }
 
 impl ResourceState {
-    /// The sessions that answer and whose nodes have not refused what was found last.
-    fn left(&self) -> Vec<Arc<Session>> {
-        let all = self.place.iter().flat_map(FarPlace::sessions);
-        let left = all.filter(|one| one.answers() && !self.refused_by.contains(&one.id));
-        left.cloned().collect()
+    /// The sessions to a place that answer, and whose nodes have not refused what was found last.
+    fn left(&self, place: &FarPlace) -> Vec<Arc<Session>> {
+        let is_left = |one: &&Arc<Session>| one.answers() && !self.refused_by.contains(&one.id);
+        place.sessions().iter().filter(is_left).cloned().collect()
     }
 }
 
@@ -172,7 +171,7 @@ impl Resource {
         tracing::debug!(client = %hop.client, service = %hop.service, "the client has moved");
         state.refused_by.push(session);
         // Of several homes the others may serve what one of them does not.
-        let mut left = state.left();
+        let mut left = state.place.as_ref().map(|place| state.left(place)).unwrap_or_default();
         if left.is_empty() {
             left.push(Arc::clone(&self.nowhere));
             state.is_refused = true;
@@ -280,10 +279,11 @@ impl Resource {
             let is_same = state.place.as_ref().is_some_and(|known| known.is_same(&place));
             if is_same && !state.refused_by.is_empty() {
                 // A node has refused what is still the latest record. Another home may serve it.
-                let left = state.left();
+                let left = state.left(&place);
                 if left.is_empty() {
                     return false;
                 }
+                state.place = Some(place);
                 state.is_refused = false;
                 let entrances: Vec<_> = state.entrances.iter().map(FarEntrance::entrance).collect();
                 drop(state);

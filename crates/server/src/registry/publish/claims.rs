@@ -31,9 +31,7 @@ impl OfClient {
         publics: &[Vec<Outcome<Public>>],
     ) -> Abouts {
         let mut abouts = Abouts::default();
-        if !self.directory.is_shared() {
-            return abouts;
-        }
+        let Some(marks) = self.directory.marks() else { return abouts };
         let mut services: HashMap<Key, Vec<ServiceSpec>> = HashMap::new();
         for (spec, publics) in register.services.iter().zip(publics) {
             for (text, public) in spec.public.iter().zip(publics) {
@@ -42,7 +40,7 @@ impl OfClient {
                     continue;
                 }
                 if let Public::Port((over, class, 0)) = public {
-                    let about = about::encode(&[at(spec, public, text)]).into();
+                    let about = about::encode(&[at(spec, public, text)], marks).into();
                     let of_service = (spec.name.as_str().to_owned(), *over, *class);
                     abouts.chosen.insert(of_service, about);
                 } else {
@@ -50,17 +48,15 @@ impl OfClient {
                 }
             }
         }
-        let encode = |(key, all): (Key, Vec<ServiceSpec>)| (key, about::encode(&all).into());
+        let encode = |(key, all): (Key, Vec<ServiceSpec>)| (key, about::encode(&all, marks).into());
         abouts.at = services.into_iter().map(encode).collect();
         abouts
     }
 
     /// What other servers need to know of a service alone at a resource.
     pub(super) fn about_of(&self, spec: &ServiceSpec, public: &Public, text: &str) -> Arc<str> {
-        if !self.directory.is_shared() {
-            return "".into();
-        }
-        about::encode(&[at(spec, public, text)]).into()
+        let Some(marks) = self.directory.marks() else { return "".into() };
+        about::encode(&[at(spec, public, text)], marks).into()
     }
 
     /// The services of the client alone at the resource of a claim.

@@ -11,7 +11,7 @@ use proto::control::{ServiceErrorCode, ServiceSpec};
 use proto::greeting::Name;
 use tokio::sync::Mutex;
 
-use crate::about;
+use crate::about::{self, Marks};
 use crate::directory::{Claim, Class, Directory, Generation, Key, NodeEpoch, NotGiven, Owner};
 use doors::hosts::Hosts;
 use node::aim::Aim;
@@ -236,7 +236,7 @@ impl Entry {
         };
         let client = heir.picked.client.as_str().into();
         let owner = Owner { client, process: heir.session.id, node: NodeEpoch::HERE };
-        let about = self.about_of(&heir.picked.aim, directory.is_shared());
+        let about = self.about_of(&heir.picked.aim, directory.marks());
         let passed = Claim::pass(directory, &[(Arc::clone(claim), about)], &owner).await;
         !passed.contains(&Err(NotGiven::Taken))
     }
@@ -255,11 +255,10 @@ impl Entry {
     }
 
     /// What other servers need to know of the service that this aim leads to.
-    fn about_of(&self, aim: &Aim, is_shared: bool) -> Arc<str> {
-        let name = is_shared.then(|| Name::new(&aim.name).ok()).flatten();
-        let Some(name) = name else { return "".into() };
+    fn about_of(&self, aim: &Aim, marks: Option<&Marks>) -> Arc<str> {
+        let (Some(marks), Ok(name)) = (marks, Name::new(&aim.name)) else { return "".into() };
         let public = vec![self.entrance.address.clone()];
-        about::encode(&[ServiceSpec { name, public, terms: aim.terms.clone() }]).into()
+        about::encode(&[ServiceSpec { name, public, terms: aim.terms.clone() }], marks).into()
     }
 
     /// Lets another session serve the visitors as well.
