@@ -11,8 +11,9 @@ use proto::control::{ControlMessage, HOME_NODES_MAX, HomeNode, Homes};
 const WANTED: u8 = 2;
 
 /// The nodes for the `nth` client: this node, and the others in an order that differs between
-/// clients. A node that asks its clients to go is not among the others.
-pub(super) fn offer(own: &NodeId, nodes: &LivingNodes, nth: u64) -> Homes {
+/// clients. A node that asks its clients to go is not among the others. `None`: this node does not
+/// know the nodes yet.
+pub(super) fn offer(own: &NodeId, nodes: &LivingNodes, nth: u64) -> Option<Homes> {
     let node = |(id, living): (&NodeId, &LivingNode)| {
         let record = living.record.as_ref();
         HomeNode {
@@ -24,21 +25,21 @@ pub(super) fn offer(own: &NodeId, nodes: &LivingNodes, nth: u64) -> Homes {
     let is_other = |(id, living): &(&NodeId, &LivingNode)| {
         *id != own && !living.record.as_ref().is_some_and(|record| record.draining)
     };
+    let first = nodes.get_key_value(own).map(node)?;
     let mut others: Vec<_> = nodes.iter().filter(is_other).map(node).collect();
     let count = u64::try_from(others.len()).unwrap_or(u64::MAX);
     let turns = nth.checked_rem(count).and_then(|turns| usize::try_from(turns).ok());
     others.rotate_left(turns.unwrap_or_default());
     others.truncate(HOME_NODES_MAX - 1);
     let wanted = if others.is_empty() { 1 } else { WANTED };
-    let first = nodes.get_key_value(own).map(node);
-    let first = first.unwrap_or_else(|| HomeNode { name: own.to_string(), ..HomeNode::default() });
-    Homes { wanted, nodes: std::iter::once(first).chain(others).collect() }
+    Some(Homes { wanted, nodes: std::iter::once(first).chain(others).collect() })
 }
 
-/// The message for the client of the link with this number.
-pub(crate) fn message(own: &NodeId, cluster: &Cluster, serial: u64) -> ControlMessage {
+/// The message for the client of the link with this number. `None`: a later message says which
+/// nodes there are.
+pub(crate) fn message(own: &NodeId, cluster: &Cluster, serial: u64) -> Option<ControlMessage> {
     let nodes = Arc::clone(&cluster.nodes().borrow());
-    ControlMessage::Homes(offer(own, &nodes, serial))
+    offer(own, &nodes, serial).map(ControlMessage::Homes)
 }
 
 #[cfg(test)]
@@ -72,7 +73,7 @@ mod tests {
             .into();
         let nodes = Arc::new(all);
         let names = |nth| {
-            let offer = offer(&id("b"), &nodes, nth);
+            let offer = offer(&id("b"), &nodes, nth).unwrap();
             assert_eq!((offer.wanted, &*offer.nodes[0].addresses[0]), (2, "tls://b.example:7000"));
             offer.nodes.into_iter().map(|node| node.name).collect::<Vec<_>>()
         };
@@ -80,7 +81,7 @@ mod tests {
         assert_eq!(names(1), ["b", "d", "a"]);
         assert_eq!(names(2), names(0));
         let alone = Arc::new(BTreeMap::from([(id("b"), living("b", false))]));
-        assert_eq!(offer(&id("b"), &alone, 7).wanted, 1);
-        assert_eq!(offer(&id("x"), &alone, 7).nodes[0].name, "x", "the table is behind");
+        assert_eq!(offer(&id("b"), &alone, 7).unwrap().wanted, 1);
+        assert_eq!(offer(&id("x"), &alone, 7), None, "the table is behind");
     }
 }

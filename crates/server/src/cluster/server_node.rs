@@ -454,7 +454,7 @@ async fn tell_offers(node: Arc<ServerNode>, registry: Arc<Registry>) {
     let mut told = offer::offer(&node.id, &nodes.borrow_and_update(), 0);
     while nodes.changed().await.is_ok() {
         let now = offer::offer(&node.id, &nodes.borrow_and_update(), 0);
-        if now != told {
+        if now.is_some() && now != told {
             told = now;
             registry.tell_homes().await;
             tokio::time::sleep(OFFERS).await;

@@ -28,9 +28,9 @@ impl Registry {
     }
 
     /// What the client of the link with this number is told of the nodes. `None`: the server is
-    /// alone.
+    /// alone, or does not know the nodes yet.
     pub(crate) fn offer_of_homes(&self, serial: u64) -> Option<ControlMessage> {
-        Some(self.presence.as_ref()?.offer(serial))
+        self.presence.as_ref()?.offer(serial)
     }
 
     /// Tells all clients of the nodes, which have changed.
@@ -42,8 +42,10 @@ impl Registry {
             let tell = move |worker: &Rc<Worker>| {
                 for session in sessions.iter() {
                     worker.state.each_link_of(session.id, |_, link| {
-                        // A link that cannot take the message ends, and its successor gets it.
-                        let _ = link.send_message(&presence.offer(link.serial()));
+                        if let Some(message) = presence.offer(link.serial()) {
+                            // A link that cannot take the message ends, and its successor gets it.
+                            let _ = link.send_message(&message);
+                        }
                     });
                 }
             };
