@@ -15,6 +15,7 @@
 //! | `measure` | the results of `tunnel ping` and `tunnel speedtest` |
 //! | `moving` | the result of `tunnel move` |
 //! | `busy` | the busiest streams |
+//! | `cluster` | the result of `tunnel where` |
 //! | `clients` | the results of `tunnel clients`, and the changes of a client's entry |
 //! | `hold` | a client on hold |
 //! | `connect` | the target of `tunnel connect`, and the line before its bytes |
@@ -41,6 +42,7 @@
 
 mod busy;
 pub mod clients;
+pub mod cluster;
 pub mod command;
 pub mod connect;
 mod daemon;
@@ -77,9 +79,9 @@ pub mod visit;
 
 pub use busy::{BusyStream, BusyStreams, rate};
 pub use daemon::{
-    Carried, Certificates, Clients, Connector, Console, ConsoleLink, Daemon, Enrolment, Entries,
-    Foreseen, Inviter, Lists, ListsInForce, Log, Mover, Reconnected, Requests, Serving, Settings,
-    Sharer, Supervision, Traffic, Visitors,
+    Carried, Certificates, Clients, ClusterView, Connector, Console, ConsoleLink, Daemon,
+    Enrolment, Entries, Foreseen, Inviter, Lists, ListsInForce, Log, Mover, Reconnected, Requests,
+    Serving, Settings, Sharer, Supervision, Traffic, Visitors,
 };
 pub use delta::{ClientChanges, Cursor, StatusDelta};
 pub use future::SendFuture;

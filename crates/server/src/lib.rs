@@ -70,14 +70,15 @@ use link::ProcessBudget;
 use logging::AUDIT;
 use net::inherited::Place;
 use ops::clients::{self as client_list, Applied, Change, Details, Held, HoldOrder};
+use ops::cluster::ClusterPlace;
 use ops::enrol::{Opened, Order};
 use ops::events::Events;
 use ops::measure::{Meter, Ping};
 use ops::status::{self, AWAY_MAX, DaemonState, LinkState, Peers, Status};
 use ops::tested::{Tested, Tester};
 use ops::{
-    Certificates, Cursor, Daemon, Enrolment, Entries, Foreseen, Reloaded, Role, SendFuture,
-    Serving, StatusDelta, Traffic, WrongConfig,
+    Certificates, ClusterView, Cursor, Daemon, Enrolment, Entries, Foreseen, Reloaded, Role,
+    SendFuture, Serving, StatusDelta, Traffic, WrongConfig,
 };
 use proto::LinkConfig;
 use proto::greeting::{Features, Name};
@@ -447,6 +448,10 @@ impl Daemon for Server {
         Some(self)
     }
 
+    fn cluster(&self) -> Option<&dyn ClusterView> {
+        Some(self)
+    }
+
     fn delta<'a>(&'a self, cursor: &'a mut Cursor) -> SendFuture<'a, StatusDelta> {
         Box::pin(async move {
             let notes: Option<GlanceNotes> = cursor.take();
@@ -614,6 +619,17 @@ impl Entries for Server {
     }
 }
 
+impl ClusterView for Server {
+    fn locate(&self, name: String) -> SendFuture<'_, anyhow::Result<Vec<ClusterPlace>>> {
+        Box::pin(async move {
+            let node = self.node.as_ref().context(
+                "this server is no node of a cluster (hint: `tunnel clients show NAME`)",
+            )?;
+            node.locate(&name).await
+        })
+    }
+}
+
 impl Meter for Server {
     fn ping(&self, patience: Duration) -> SendFuture<'_, Ping> {
         Box::pin(probes::ping_clients(self.workers.handles(), &self.turn, patience))
@@ -748,6 +764,10 @@ impl Certificates for Server {
     }
 
     fn renew(&self) -> SendFuture<'_, anyhow::Result<()>> {
-        Box::pin(async { self.renew_certificates() })
+        Box::pin(async {
+            let config = self.config.load_full();
+            self.renew_of_node(&config).await?;
+            self.renew_certificates()
+        })
     }
 }

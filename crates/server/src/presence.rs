@@ -79,8 +79,8 @@ impl Presence {
         Self { node, cluster, clients, yielded, revoked, draining }
     }
 
-    /// What the client of the link with this number is told of the nodes. `None`: they are not known
-    /// yet.
+    /// What the client of the link with this number is told of the nodes. `None`: they are not
+    /// known yet.
     pub(crate) fn offer(&self, serial: u64) -> Option<ControlMessage> {
         offer::message(&self.node, &self.cluster, serial)
     }

@@ -103,6 +103,14 @@ impl Server {
         Ok(())
     }
 
+    /// Reads the certificates for links to other nodes again.
+    pub(super) async fn renew_of_node(&self, config: &ServerConfig) -> anyhow::Result<()> {
+        match (&self.parts, &config.cluster) {
+            (Some(parts), Some(cluster)) => parts.renew(cluster).await,
+            (None, _) | (_, None) => Ok(()),
+        }
+    }
+
     fn renewal(&self, config: &ServerConfig) -> anyhow::Result<impl FnOnce() + use<>> {
         self.side.renew(config, self.identity(config)?.as_ref())
     }
@@ -124,7 +132,10 @@ impl Server {
         });
         let pairs = tls.identity.iter().chain(asked.and_then(|path| path.identity.as_ref()));
         let pairs = pairs.chain(&config.tls_routes.certificates);
+        let node = config.cluster.as_ref().map(|cluster| &cluster.peers.tls);
+        let pairs = pairs.chain(node.map(|tls| &tls.identity));
         let pairs = pairs.flat_map(|pair| [&pair.cert, &pair.key]);
-        pairs.chain(&tls.client_ca).chain(asked_ca).cloned().collect()
+        let node_ca = node.map(|tls| &tls.ca);
+        pairs.chain(&tls.client_ca).chain(asked_ca).chain(node_ca).cloned().collect()
     }
 }

@@ -22,9 +22,9 @@ use crate::input::{absolute, key_exposure};
 use crate::upgrade::{self, Binary};
 use crate::whereabouts::{client_instance, control};
 use crate::{
-    activation, check, clients, connect, console, cores, demo, found, importing, inherit, install,
-    instances, load, measure, moving, nat, own, published, requests, runtime, service_options,
-    set_up, share, supervise, targets, visits,
+    activation, check, clients, cluster, connect, console, cores, demo, found, importing, inherit,
+    install, instances, load, measure, moving, nat, own, published, requests, runtime,
+    service_options, set_up, share, supervise, targets, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is invalid.
@@ -80,6 +80,8 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Move(args) => moving::move_links(args),
         Command::Reconnect { name, which } => instances::reconnect(which, name.clone()),
         Command::Clients(args) => clients::clients(args),
+        Command::Where(args) => cluster::locate(args),
+        Command::Cluster(command) => cluster::cluster(command),
         Command::Publish(args) => published::publish(args),
         Command::Share(args) => share::share(args),
         Command::Unpublish(args) => published::unpublish(args),

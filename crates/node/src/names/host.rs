@@ -88,7 +88,7 @@ impl FromStr for Host {
 }
 
 /// The names that cover `host`, the closest first: itself, the wildcards above it, `*`.
-pub(super) fn candidates(host: &str) -> impl Iterator<Item = Cow<'_, str>> {
+pub fn candidates(host: &str) -> impl Iterator<Item = Cow<'_, str>> {
     // Only a name has labels.
     let is_name = !host.starts_with('[') && host.parse::<std::net::IpAddr>().is_err();
     let dots = host.match_indices('.').filter(move |_| is_name);

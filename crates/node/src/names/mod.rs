@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use crate::entrance::Entrance;
 
-pub use host::{Host, Kind, Space};
+pub use host::{Host, Kind, Space, candidates};
 use seek::Seeking;
 pub use seek::{NameSeeker, Sought};
 
@@ -170,7 +170,7 @@ impl Names {
     }
 
     fn closest(&self, space: Space, host: &str) -> Option<Result<Services, Arc<Known>>> {
-        host::candidates(host).find_map(|name| {
+        candidates(host).find_map(|name| {
             let shard = self.shard(space, &name).load();
             let services = shard.services.get(&*name).map(|services| Ok(Arc::clone(services)));
             services.or_else(|| shard.known.get(&*name).map(|known| Err(Arc::clone(known))))
@@ -192,7 +192,7 @@ impl Names {
     /// For visitors over HTTP without TLS: the services of the names that cover a host, or the
     /// known state of a name whose client is disconnected.
     fn pairs(&self, host: &str) -> impl Iterator<Item = Result<WithoutTls, Arc<Known>>> {
-        host::candidates(host).filter_map(|name| {
+        candidates(host).filter_map(|name| {
             let known = |space| self.shard(space, &name).load().known.get(&*name).cloned();
             let http = self.exactly(Space::Http, &name);
             if http.is_none()
@@ -248,7 +248,7 @@ impl Names {
         let is_present = |name: &str| {
             spaces.iter().any(|space| self.shard(*space, name).load().services.contains_key(name))
         };
-        let absent = host::candidates(host).take_while(|name| !is_present(name));
+        let absent = candidates(host).take_while(|name| !is_present(name));
         absent.flat_map(|name| spaces.iter().map(move |space| (*space, (&*name).into()))).collect()
     }
 
@@ -283,7 +283,7 @@ impl Names {
         if now < known {
             return self.exactly(space, host).is_none().then_some(known);
         }
-        for name in host::candidates(host) {
+        for name in candidates(host) {
             let shard = self.shard(space, &name).load();
             if shard.services.contains_key(&*name) {
                 return None;

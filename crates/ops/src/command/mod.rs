@@ -18,6 +18,7 @@
 //! | `life` | commands: the daemon itself |
 //! | `configuration` | commands: the configuration file and its keys |
 //! | `clients` | commands: the clients of a server |
+//! | `cluster` | commands: the cluster of which a server is a node |
 //! | `services` | commands: the services of a client, and their visitors |
 //! | `traffic` | commands: streams, links and connections to targets |
 //! | `records` | commands: log, events, requests of visitors |
@@ -29,6 +30,7 @@
 //! | `patch` | changes of the configuration as JSON |
 
 mod clients;
+mod cluster;
 mod configuration;
 mod context;
 mod contract;
@@ -46,6 +48,7 @@ mod table;
 mod traffic;
 
 pub use clients::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient};
+pub use cluster::Locate;
 pub use configuration::{Amend, ConfigKey, Foresee, ListKeys, ReadConfig, Undo};
 pub use context::{Context, News, NoAnswer, PATIENCE};
 pub use contract::{About, Command};

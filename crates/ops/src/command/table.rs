@@ -3,6 +3,7 @@
 use std::any::Any;
 
 use super::clients::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient};
+use super::cluster::Locate;
 use super::configuration::{Amend, Foresee, ListKeys, ReadConfig, Undo};
 use super::context::Context;
 use super::contract::{About, Command};
@@ -47,6 +48,7 @@ pub const TABLE: &[Entry] = &[
     Entry::of::<Kick>(),
     Entry::of::<LimitOrder>(),
     Entry::of::<HoldOrder>(),
+    Entry::of::<Locate>(),
     Entry::of::<ListChange>(),
     Entry::of::<ShareOrder>(),
     Entry::of::<TestService>(),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::SendFuture;
 use crate::busy::{self, BusyStreams};
 use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
+use crate::cluster::ClusterPlace;
 use crate::delta::Cursor;
 use crate::enrol::{Opened, Order};
 use crate::lists::ListChange;
@@ -70,6 +71,15 @@ pub trait Traffic: Send + Sync {
     /// Resets a stream on both sides, or ends a flow. False: there is no stream or flow of this
     /// number.
     fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool>;
+}
+
+/// The cluster of which a server is a node.
+pub trait ClusterView: Send + Sync {
+    /// Where a client, the host of a service, or a port is: every subject that this name fits.
+    ///
+    /// # Errors
+    /// The server is no node, or the cluster does not answer.
+    fn locate(&self, name: String) -> SendFuture<'_, anyhow::Result<Vec<ClusterPlace>>>;
 }
 
 /// The paths of the links of a client.

@@ -24,8 +24,8 @@ use crate::tested::Tester;
 use crate::upgrade::Upgrade;
 
 pub use capability::{
-    Carried, Clients, Connector, Console, ConsoleLink, Enrolment, Lists, Log, Mover, Reconnected,
-    Requests, Settings, Sharer, Supervision, Traffic, Visitors,
+    Carried, Clients, ClusterView, Connector, Console, ConsoleLink, Enrolment, Lists, Log, Mover,
+    Reconnected, Requests, Settings, Sharer, Supervision, Traffic, Visitors,
 };
 pub use serving::{Certificates, Entries, Foreseen, Inviter, ListsInForce, Serving};
 
@@ -123,6 +123,11 @@ pub trait Daemon: Send + Sync {
     /// The clients that a server knows.
     fn clients(&self) -> Option<&dyn Clients> {
         None
+    }
+
+    /// The cluster of which a server is a node, or the reason why it is none.
+    fn cluster(&self) -> Option<&dyn ClusterView> {
+        self.inner()?.cluster()
     }
 
     /// The services and forwards of a client.

@@ -45,6 +45,9 @@ pub struct ClusterNode {
     pub draining: bool,
     /// Its links of clients.
     pub links: u32,
+    /// The URLs at which clients reach this node and no other node (`cluster.clients`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<String>,
     /// The seconds since this node knows it, in its present membership.
     pub seconds: u64,
 }

@@ -28,7 +28,7 @@ pub use cluster::{Cluster, ClusterNode};
 pub use measured::{Network, PathFigures};
 pub use number::{NoStreamNumber, StreamKind, StreamNumber};
 pub(crate) use render::tables;
-pub use render::{Rates, render, render_left, render_streams, render_why};
+pub use render::{Rates, render, render_cluster, render_left, render_streams, render_why};
 #[cfg(any(test, feature = "sample"))]
 pub use sample::{sample, sample_flows, sample_kcp, sample_requests};
 pub use service::{Bucket, Down, PRIVATE, Requests, Service, ServiceTarget, VISITOR_DENIED};

@@ -14,6 +14,7 @@
 //! | `certificates.rs` | the store of certificates, challenges and tickets that the nodes share |
 //! | `engine.rs` | connections to etcd, by the dialers of this program |
 //! | `offer.rs` | what clients are told of the nodes, so that they choose their homes |
+//! | `located.rs` | where a client, a name or a port is, for people |
 //! | `shared.rs` | the directory of the cluster: claims and look-ups |
 //! | `left.rs` | what a former process of the node has left to this process |
 //! | `table.rs` | the claims of this server, whose numbers may change, and early events |
@@ -23,6 +24,7 @@
 mod certificates;
 mod engine;
 mod left;
+mod located;
 pub(crate) mod offer;
 #[cfg(test)]
 mod over_etcd;

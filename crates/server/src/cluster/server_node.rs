@@ -363,6 +363,7 @@ impl ServerNode {
                 program: record.map(|it| it.program.clone()),
                 draining: record.is_some_and(|it| it.draining),
                 links: record.map_or(0, |it| it.links),
+                clients: record.map(|it| it.clients.clone()).unwrap_or_default(),
                 seconds: since.unwrap_or_default(),
             }
         };

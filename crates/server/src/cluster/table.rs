@@ -104,8 +104,8 @@ impl ClaimTable {
         self.clients.get(&fence).is_some_and(|own| **own == *client)
     }
 
-    /// The resource that a client holds by the claim with this fence, and the number that the server
-    /// knows.
+    /// The resource that a client holds by the claim with this fence, and the number that the
+    /// server knows.
     pub(super) fn claimed(&self, client: &str, fence: u64) -> Option<(Key, Generation)> {
         if !self.has_claim(client, fence) {
             return None;

@@ -59,8 +59,8 @@ pub(crate) trait ClusterPlaces: fmt::Debug + Send + Sync {
     /// The living nodes but this.
     fn others(&self) -> Vec<NodeId>;
 
-    /// Whether the client had a claim with this fence at a former process of this node, and is about
-    /// to have its resource here.
+    /// Whether the client had a claim with this fence at a former process of this node, and is
+    /// about to have its resource here.
     fn awaits(&self, client: &str, fence: u64) -> bool;
 
     /// Whether this node goes on in the next process, to which clients and other nodes move.

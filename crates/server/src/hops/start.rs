@@ -141,6 +141,14 @@ impl NodeParts {
         self.far.opened().await;
     }
 
+    /// Reads the certificates for links to other nodes again, for new connections.
+    ///
+    /// # Errors
+    /// The new certificates cannot be used, and the former ones stay in force.
+    pub(crate) async fn renew(&self, config: &config::Cluster) -> anyhow::Result<()> {
+        self.links.renew(&peer_settings(config)).await
+    }
+
     /// Makes no more links to other nodes. Completes when no link has a stream.
     pub(crate) async fn leave(&self) {
         self.links.leave().await;

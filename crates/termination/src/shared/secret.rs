@@ -94,8 +94,8 @@ impl CommonSecret {
         derive(&self.first, "key of", purpose)
     }
 
-    /// A number of these bytes for a purpose, which all nodes compute alike. Without the secret nobody
-    /// can tell which bytes have a number.
+    /// A number of these bytes for a purpose, which all nodes compute alike. Without the secret
+    /// nobody can tell which bytes have a number.
     #[must_use]
     pub fn mark(&self, purpose: &str, bytes: &[u8]) -> Option<u64> {
         let key = hmac::Key::new(HMAC_SHA256, &self.key(purpose)?);

@@ -14,6 +14,13 @@ use super::values::{class, forward, interval, patience, server, span, target, up
 use super::{DaemonArgs, OptionArgs, TargetArgs};
 use crate::complete::{clients, published, services};
 
+const DNS_EXAMPLES: &str = "\
+Example:
+  tunnel cluster dns tunnel.example.com app.example.com --ttl 60
+
+The addresses are those of `cluster.clients` of each node. A name there is looked up on this machine.
+A node that is asking its clients to go gets no record.";
+
 /// The running daemon that a command asks.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
@@ -325,6 +332,50 @@ pub(crate) struct ConnectArgs {
     pub(crate) target: String,
     #[command(flatten)]
     pub(crate) which: Which,
+}
+
+/// `tunnel where`.
+#[derive(Debug, Args)]
+pub(crate) struct WhereArgs {
+    /// A client, a host or URL of a service, or a port
+    #[arg(add = clients())]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show all columns, however narrow the terminal is
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) wide: bool,
+}
+
+/// `tunnel cluster`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Show the nodes of the cluster, as the running server sees them
+    Status {
+        #[command(flatten)]
+        which: Which,
+        /// Print JSON, for programs
+        #[arg(long)]
+        json: bool,
+        /// Show all columns, however narrow the terminal is
+        #[arg(long, conflicts_with = "json")]
+        wide: bool,
+    },
+    /// Print the records of DNS by which visitors and clients find all nodes
+    #[command(after_help = DNS_EXAMPLES)]
+    Dns {
+        /// Names that all nodes have in common: the name of the server, names of services
+        #[arg(required = true)]
+        name: Vec<String>,
+        /// Time for which resolvers may keep a record, in seconds
+        #[arg(long, default_value = "60", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+        ttl: u32,
+        #[command(flatten)]
+        which: Which,
+    },
 }
 
 /// `tunnel clients`.

@@ -13,16 +13,17 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use logging::levels;
 use ops::command::{
-    Allow, Command as _, Connect, Deny, FollowEvents, ListClients, MoveLinks, OpenConsole,
+    Allow, Command as _, Connect, Deny, FollowEvents, ListClients, Locate, MoveLinks, OpenConsole,
     PingLinks, ProbeNat, ReadStatus, Reconnect, Reload, Restart, SetLog, Stop, TestSpeed,
 };
 use ops::share::ShareOrder;
 use ops::upgrade::UpgradeOrder;
 
 pub(crate) use asked::{
-    CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, ConsoleArgs, EnrollArgs, ForwardArgs,
-    HoldArgs, LimitArgs, MoveArgs, NatArgs, PingArgs, PublishArgs, RequestsArgs, RightsArgs,
-    ShareArgs, SpeedArgs, StreamsArgs, UnpublishArgs, UpgradeArgs, VisitArgs, Which,
+    CheckArgs, ClientsArgs, ClientsCommand, ClusterCommand, ConnectArgs, ConsoleArgs, EnrollArgs,
+    ForwardArgs, HoldArgs, LimitArgs, MoveArgs, NatArgs, PingArgs, PublishArgs, RequestsArgs,
+    RightsArgs, ShareArgs, SpeedArgs, StreamsArgs, UnpublishArgs, UpgradeArgs, VisitArgs,
+    WhereArgs, Which,
 };
 pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;
@@ -206,6 +207,12 @@ Examples:
 The list also has the clients that are away. What is known of a client that is away is from the
 time since the server's start.";
 
+const WHERE_EXAMPLES: &str = "\
+Examples:
+  tunnel where home
+  tunnel where http://app.example.com
+  tunnel where 10022";
+
 /// Publishes TCP and UDP services behind NAT through a public server.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, after_help = EXAMPLES, max_term_width = 100)]
@@ -299,6 +306,11 @@ pub(crate) enum Command {
     Visit(VisitArgs),
     #[command(about = ListClients::ABOUT.help, after_help = CLIENTS_EXAMPLES)]
     Clients(ClientsArgs),
+    #[command(about = Locate::ABOUT.help, after_help = WHERE_EXAMPLES)]
+    Where(WhereArgs),
+    /// Show the nodes of a cluster, or the records by which visitors find the nodes
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Make server.yaml and client.yaml of the configuration of another program: frp, rathole,
     /// ngrok, chisel, wstunnel, cloudflared, evproxy, GT, QMux
     #[command(after_help = IMPORT_NOTE)]

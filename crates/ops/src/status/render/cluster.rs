@@ -1,12 +1,18 @@
 //! The cluster of a server as readable text.
 
 use super::super::{Cluster, ClusterNode};
-use crate::term::{Column, Sheet, Table, duration, natural};
+use crate::term::{Column, Drawn, Screen, Sheet, Table, duration, natural};
+
+/// The cluster alone, as text.
+pub fn render_cluster(cluster: &Cluster, screen: Screen) -> Drawn {
+    let mut sheet = Sheet::new(screen);
+    cluster_table(&mut sheet, cluster);
+    sheet.finish()
+}
 
 /// A line about this node, and the table of the nodes.
 pub(super) fn cluster_table(sheet: &mut Sheet, cluster: &Cluster) {
     let Cluster { name, node, epoch, member, ready, engine_heard_seconds, nodes, report } = cluster;
-    sheet.gap();
     let is = match (member, epoch) {
         (true, Some(epoch)) => format!("a member (epoch {epoch})"),
         (false, Some(epoch)) => format!("cut off from the engine (epoch {epoch})"),
@@ -37,7 +43,8 @@ pub(super) fn cluster_table(sheet: &mut Sheet, cluster: &Cluster) {
     let mut table = Table::new(columns);
     let mut nodes: Vec<_> = nodes.iter().collect();
     nodes.sort_by(|a, b| natural(&a.name, &b.name));
-    for ClusterNode { name, zone, epoch: _, program, draining, links, seconds } in nodes {
+    for ClusterNode { name, zone, epoch: _, program, draining, links, clients: _, seconds } in nodes
+    {
         let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
         let state = if *draining { "draining" } else { "up" };
         table.row([
@@ -59,7 +66,6 @@ mod tests {
     use super::super::render;
     use super::*;
     use crate::status::Status;
-    use crate::term::Screen;
 
     #[test]
     fn the_nodes_of_a_cluster_are_shown() {

@@ -15,6 +15,7 @@ use super::{
 };
 use away::away_table;
 use cluster::cluster_table;
+pub use cluster::render_cluster;
 use daemons::daemons_table;
 use services::{defaults_table, forwards_table, proxies_table, services_table};
 pub use streams::{render_left, render_streams};
@@ -105,6 +106,7 @@ fn all(sheet: &mut Sheet, status: &Status, rates: Option<&Rates>) {
     head(sheet, status);
     daemons_table(sheet, &status.daemons);
     if let Some(cluster) = &status.cluster {
+        sheet.gap();
         cluster_table(sheet, cluster);
     }
     defaults_table(sheet, &status.default_targets);

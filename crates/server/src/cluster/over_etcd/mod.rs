@@ -7,7 +7,7 @@ use std::process::Command;
 use client::Client;
 use config::{ClientFlags, ServerConfig, ServerFlags, Sources, Text};
 use ops::status::{ServiceState, SessionState};
-use ops::{Daemon as _, Serving as _};
+use ops::{ClusterView as _, Daemon as _, Serving as _};
 use testkit::certs::{Authority, Flaw};
 use testkit::stage::{CheckedPorts, Pebble, free_port, program};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -216,6 +216,15 @@ fn a_client_that_logs_in_at_another_node_takes_its_services_along() {
         sees(&b, 2).await;
         let first = publish(&a).await;
         eventually("the first node publishes", async || publishes(&a).await).await;
+        for (node, server) in [("a", &a), ("b", &b)] {
+            let is_at_a = async || {
+                let client = located(server, "home").await == ["client home of home at a"];
+                client
+                    && located(server, "app.example").await == ["http://app.example of home at a"]
+            };
+            eventually(&format!("node {node} knows where the client is"), is_at_a).await;
+        }
+        assert!(located(&b, "80").await.is_empty());
         let second = publish(&b).await;
         eventually("the second node publishes", async || publishes(&b).await).await;
         eventually("the first node publishes no more", async || !publishes(&a).await).await;
@@ -225,11 +234,23 @@ fn a_client_that_logs_in_at_another_node_takes_its_services_along() {
         };
         eventually("the first process has yielded", has_yielded).await;
         assert!(publishes(&b).await);
+        let is_at_b = async || located(&a, "home").await == ["client home of home at b"];
+        eventually("the first node knows where the client is now", is_at_b).await;
         second.close().await;
         first.close().await;
         a.close().await;
         b.close().await;
     });
+}
+
+/// What `tunnel where` shows at a node.
+async fn located(server: &Server, name: &str) -> Vec<String> {
+    let places = server.locate(name.to_owned()).await.unwrap();
+    let said = |place: ops::cluster::ClusterPlace| {
+        let nodes: Vec<_> = place.nodes.iter().map(|node| node.name.as_str()).collect();
+        format!("{} of {} at {}", place.what, place.client, nodes.join(" "))
+    };
+    places.into_iter().map(said).collect()
 }
 
 /// An origin that answers each connection with one text, after the first bytes of the visitor.

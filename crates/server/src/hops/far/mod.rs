@@ -20,6 +20,7 @@
 //! | `ground.rs` | what the files above need of the node around them |
 //! | `terms.rs` | terms of services that the cluster does not know, from the node of the client |
 //! | `entrances.rs` | opening and closing the entrances of a resource |
+//! | `kept.rs` | which name makes room for another name |
 //! | `ports.rs` | the ports that clients of other nodes hold |
 //! | `names.rs` | the names of clients of other nodes |
 //! | `asking.rs` | questions to other nodes |
@@ -29,6 +30,7 @@ mod asking;
 mod clients;
 mod entrances;
 mod ground;
+mod kept;
 mod names;
 mod place;
 mod ports;
@@ -45,6 +47,7 @@ use tokio::sync::watch;
 use super::ClusterPlaces;
 use crate::registry::Registry;
 use ground::{FarGround, NodeSessions};
+use kept::KeptNames;
 use resource::Resource;
 
 /// The most names of clients of other nodes that are kept. A name has about 2 KB.
@@ -60,6 +63,8 @@ pub(super) struct FarServices {
     /// The most ports.
     ports_max: usize,
     resources: Mutex<HashMap<Key, Arc<Resource>>>,
+    /// The names among the resources.
+    kept: Mutex<KeptNames>,
     /// The ports of the table were opened once.
     opened: watch::Sender<bool>,
 }
@@ -79,7 +84,8 @@ impl FarServices {
             (Runtime::current(), Mutex::default(), watch::Sender::new(false));
         Arc::new_cyclic(|own| {
             let own = Weak::clone(own);
-            Self { own, ground, runtime, ports_max, resources, opened }
+            let kept = Mutex::new(KeptNames::new(NAMES_MAX));
+            Self { own, ground, runtime, ports_max, resources, kept, opened }
         })
     }
 
@@ -87,14 +93,22 @@ impl FarServices {
         self.resources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The resource of this key, which becomes known. `None`: too many names are known.
-    fn resource(&self, key: &Key) -> Option<Arc<Resource>> {
+    /// Taken while the resources are locked, or without them.
+    fn kept(&self) -> MutexGuard<'_, KeptNames> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The resource of this key, which becomes known. Another name may make room for it.
+    fn resource(&self, key: &Key) -> Arc<Resource> {
         let mut resources = self.resources();
         if let Some(known) = resources.get(key) {
-            return Some(Arc::clone(known));
+            return Arc::clone(known);
         }
-        if matches!(key, Key::Host(..)) && resources.len() >= NAMES_MAX + self.ports_max {
-            return None;
+        if matches!(key, Key::Host(..)) {
+            let gone = self.kept().admit(key, |key| resources.contains_key(key));
+            if let Some(gone) = gone.and_then(|gone| resources.remove(&gone)) {
+                self.runtime.spawn(async move { gone.close().await });
+            }
         }
         let (own, gone) = (Weak::clone(&self.own), key.clone());
         let forget = move || {
@@ -104,13 +118,16 @@ impl FarServices {
         };
         let made = Resource::new(key.clone(), &self.ground, &self.runtime, Box::new(forget));
         resources.insert(key.clone(), Arc::clone(&made));
-        Some(made)
+        made
     }
 
     /// Forgets a resource, whose entrances close.
     async fn close(&self, key: &Key) {
         let known = self.resources().remove(key);
         if let Some(known) = known {
+            if matches!(key, Key::Host(..)) {
+                self.kept().forget();
+            }
             known.close().await;
         }
     }

@@ -82,9 +82,7 @@ impl FarServices {
             }
         }
         for (_, key, place) in found.into_values() {
-            if let Some(resource) = self.resource(&key) {
-                resource.lead(place).await;
-            }
+            self.resource(&key).lead(place).await;
         }
     }
 }

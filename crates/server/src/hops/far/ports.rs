@@ -77,7 +77,7 @@ impl FarServices {
             self.close(&key).await;
         }
         for (key, (generation, holding)) in wanted {
-            let Some(resource) = self.resource(key) else { continue };
+            let resource = self.resource(key);
             if resource.claim() == Some(*generation) {
                 continue;
             }
