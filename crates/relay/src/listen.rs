@@ -10,6 +10,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
@@ -141,6 +142,16 @@ impl Listening {
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.here.0
+    }
+
+    /// A duplicate of the listening socket: the port stays open when the listener is dropped.
+    ///
+    /// # Errors
+    /// This process has no descriptor left.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        let socket = self.socket.borrow();
+        let socket = socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        socket.as_fd().try_clone_to_owned()
     }
 }
 

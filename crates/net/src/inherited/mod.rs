@@ -8,12 +8,15 @@
 //!   listen_group, udp_group, flow_group, Unix sockets ◄───────────────┘ a whole group in order
 //! ```
 //!
+//! A port that changes its user within this process takes the same way ([`PassedOn`]).
+//!
 //! The sockets of one address form a group, and a group is given to one caller as a whole: the
 //! kernel steers datagrams to a socket by its index in the group, which is the order in which the
 //! sockets joined it, and a listener that is closed resets the connections in its queue.
 
 mod held;
 mod numbers;
+mod passed;
 mod place;
 
 use std::io;
@@ -39,6 +42,7 @@ pub use held::{
     unused,
 };
 pub use numbers::take_numbers;
+pub use passed::PassedOn;
 pub use place::Place;
 pub(crate) use place::place;
 

@@ -62,7 +62,9 @@ pub use again::is_counted;
 pub use announcers::{Announcers, Balancers};
 pub use name::{Lead, NameDoor, NameVisitor};
 pub use on_worker::{Entrances, OpenEntrance, served_by, settings_of, stats_of};
-pub use open::{close_everywhere, forget_everywhere, open_everywhere, renew_flows};
+pub use open::{
+    close_everywhere, forget_everywhere, open_everywhere, pass_on_everywhere, renew_flows,
+};
 pub use openings::{Absent, Bound, Open, Opening, Openings};
 pub use proxy::{NamedServices, connectors};
 pub use shared::{Entrance, next_id};

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -37,6 +38,11 @@ pub struct OpenEntrance {
 }
 
 impl OpenEntrance {
+    /// A duplicate of the socket of its port on this worker; `None`: it has none.
+    pub(super) fn duplicate(&self) -> Option<OwnedFd> {
+        self.listening.as_ref()?.duplicate()
+    }
+
     /// The counters of the streams of this backend on this worker; `None`: it has had no stream
     /// here.
     pub fn stats_by(&self, picked: &Picked) -> Option<Rc<Stats>> {

@@ -3,9 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use net::inherited::PassedOn;
 use proto::Budget;
 use relay::{FlowSettings, Settings, socket_options};
+use tokio::task::spawn_local;
+use tokio::time::sleep;
 
 use super::guard::Guard;
 use super::on_worker::{Entrances, OpenEntrance};
@@ -16,6 +20,9 @@ use super::watch::EntranceWatch;
 use crate::descriptors;
 use crate::listeners::{Listener, Listeners};
 use crate::session::{Handle, Worker};
+
+/// The longest time for which a port waits for the entrance to which it was left.
+const PASSED: Duration = Duration::from_secs(2);
 
 /// Lets this worker serve visitors of the entrance. Until the worker listens, these are visitors
 /// that other workers have accepted.
@@ -130,21 +137,49 @@ pub async fn forget_everywhere(handles: &[Handle], id: u64, session: u64) {
     }
 }
 
+/// Closes an entrance on this worker.
+fn close(worker: &Worker, id: u64) {
+    let open = worker.state.of::<Entrances>().0.borrow_mut().remove(&id);
+    if let Some(open) = &open {
+        for stats in open.all_stats() {
+            worker.state.remember(&stats, open.label());
+        }
+        if let Some(steering) = &open.entrance.steering {
+            steering.close();
+        }
+    }
+}
+
 /// Closes an entrance on all workers. The port is free when the future completes.
 pub async fn close_everywhere(handles: &[Handle], id: u64) {
     for handle in handles {
         // A worker that has stopped has closed the entrance.
-        let closed = handle.call(move |worker| {
-            let open = worker.state.of::<Entrances>().0.borrow_mut().remove(&id);
-            if let Some(open) = &open {
-                for stats in open.all_stats() {
-                    worker.state.remember(&stats, open.label());
-                }
-                if let Some(steering) = &open.entrance.steering {
-                    steering.close();
-                }
-            }
-        });
-        let _ = closed.await;
+        let _ = handle.call(move |worker| close(worker, id)).await;
     }
+}
+
+/// As [`close_everywhere`], and leaves the port to another entrance of this process: until the
+/// other entrance opens, 2 s at most, visitors wait in the queue of the port.
+pub async fn pass_on_everywhere(handles: &[Handle], id: u64) {
+    let mut group = Vec::with_capacity(handles.len());
+    for handle in handles {
+        let kept = handle.call(move |worker| {
+            let entrances = worker.state.of::<Entrances>();
+            let kept = entrances.0.borrow().get(&id).and_then(OpenEntrance::duplicate);
+            close(worker, id);
+            kept
+        });
+        group.extend(kept.await.ok().flatten());
+    }
+    // A part of a group would lose the visitors that the kernel assigns to the other sockets.
+    let Some(first) = handles.first().filter(|_| group.len() == handles.len()) else { return };
+    let passed = PassedOn::offer(group);
+    let waiting = first.call(move |_| {
+        spawn_local(async move {
+            sleep(PASSED).await;
+            drop(passed);
+        });
+    });
+    // A worker that has stopped drops the sockets.
+    let _ = waiting.await;
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -101,6 +102,15 @@ impl ListeningFlows {
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.flows.socket.address
+    }
+
+    /// A duplicate of the socket: the port stays open when the listener is dropped.
+    ///
+    /// # Errors
+    /// This process has no descriptor left.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        let socket = self.flows.socket.socket.borrow();
+        socket.as_ref().ok_or(io::ErrorKind::NotConnected)?.duplicate()
     }
 
     /// Ends all flows. The next datagram of a peer opens a new flow through the handler.

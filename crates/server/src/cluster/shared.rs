@@ -69,8 +69,8 @@ impl SharedDirectory {
         self.table().has_claim(client, fence)
     }
 
-    /// The resource that a client holds by the claim with this fence, and the number that the server
-    /// knows.
+    /// The resource that a client holds by the claim with this fence, and the number that the
+    /// server knows.
     pub(super) fn claimed(&self, client: &str, fence: u64) -> Option<(Key, Generation)> {
         let (key, given) = self.table().claimed(client, fence)?;
         Some((resource(&key)?, Generation(given.0)))
@@ -260,6 +260,13 @@ impl SharedDirectory {
 impl Directory for SharedDirectory {
     fn marks(&self) -> Option<&Marks> {
         Some(&self.marks)
+    }
+
+    fn is_elsewhere(&self, key: &Key) -> bool {
+        let ports = self.cluster.ports();
+        let ports = ports.borrow();
+        let Some((_, record)) = ports.get(&key_of(key)) else { return false };
+        record.holders().iter().any(|holder| holder.node != self.node)
     }
 
     fn claim(&self, batch: Vec<ClaimRequest>) -> Answer<'_, Vec<Claimed>> {

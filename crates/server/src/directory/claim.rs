@@ -111,6 +111,11 @@ impl Claim {
         self.directory.is_shared()
     }
 
+    /// Whether a client has the resource at another node too.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.directory.is_elsewhere(&self.key)
+    }
+
     /// The resource.
     pub(crate) const fn key(&self) -> &Key {
         &self.key

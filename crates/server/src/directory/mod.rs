@@ -67,6 +67,11 @@ pub(super) trait Directory: fmt::Debug + Send + Sync {
         self.marks().is_some()
     }
 
+    /// Whether a client has the resource at another server too.
+    fn is_elsewhere(&self, _key: &Key) -> bool {
+        false
+    }
+
     /// Gives resources to owners; each resource alone, in the order of the batch. There is an
     /// answer for each request, in the same order. A request that expects a claim of a resource
     /// that is free gets the resource.

@@ -1,5 +1,6 @@
 //! Clients with links to several nodes at once.
 
+use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
 
 use super::*;
@@ -69,6 +70,25 @@ async fn is_served(at: SocketAddr) -> bool {
     ask(at, "anything").await.as_deref() == Some(ANSWER)
 }
 
+/// Connects to a port again and again. Returns how many connections were refused when `during`
+/// has ended.
+async fn refused_during(at: SocketAddr, during: impl Future<Output = ()>) -> u32 {
+    let mut refused = 0;
+    let knock = async {
+        loop {
+            let outcome = TcpStream::connect(at).await;
+            let is_refused = |error: &std::io::Error| error.kind() == ErrorKind::ConnectionRefused;
+            refused += u32::from(outcome.as_ref().is_err_and(is_refused));
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::select! {
+        () = knock => {}
+        () = during => {}
+    }
+    refused
+}
+
 /// Whether a visitor of a name is served.
 async fn answers(door: SocketAddr) -> bool {
     ask(door, REQUEST).await.unwrap_or_default().ends_with("hello")
@@ -111,11 +131,18 @@ fn a_process_with_links_to_two_nodes_has_its_services_at_both() {
 
         // Another process of the client replaces this process at both homes.
         let other = publish_all(&c, &services).await;
-        eventually("the third node publishes", async || publishes_here(&c).await).await;
-        eventually("the homes publish no more", async || {
-            !publishes_here(&a).await && !publishes_here(&b).await
-        })
-        .await;
+        let takes_over = async {
+            eventually("the third node publishes", async || publishes_here(&c).await).await;
+            eventually("the homes publish no more", async || {
+                !publishes_here(&a).await && !publishes_here(&b).await
+            })
+            .await;
+            let at = SocketAddr::new(address("a").into(), tcp);
+            eventually("the port of a", async || is_served(at).await).await;
+        };
+        // The port stays open at a node that has the service no more, and whose visitors go on.
+        let at = SocketAddr::new(address("a").into(), tcp);
+        assert_eq!(refused_during(at, takes_over).await, 0);
         let has_yielded = async || {
             let sessions = client.status().await.sessions;
             sessions.iter().all(|session| session.state == SessionState::Superseded)
@@ -210,15 +237,22 @@ fn a_client_of_one_server_finds_a_second_home_in_another_zone() {
             sees(server, 3).await;
         }
         let (target, _origin) = origin(ANSWER).await;
-        let config = client_config(&a.listen()[0], &services(target, free_port()));
+        let tcp = free_port();
+        let config = client_config(&a.listen()[0], &services(target, tcp));
         let source = Box::new(|_| Err(ops::WrongConfig::one("no file".to_owned())));
         let client = client::start(config, source, None).await.unwrap();
         eventually("the configured server publishes", async || publishes_here(&a).await).await;
         eventually("the node of another zone publishes", async || publishes_here(&c).await).await;
         assert!(!publishes_here(&b).await);
-        // The second home ends, and another node takes its place.
-        c.close().await;
-        eventually("the node of the same zone publishes", async || publishes_here(&b).await).await;
+        // The second home ends, and another node takes its place, whose port was open already.
+        let at = SocketAddr::new(address("b").into(), tcp);
+        eventually("the port of b", async || is_served(at).await).await;
+        let takes_its_place = async {
+            c.close().await;
+            eventually("the node of the same zone publishes", async || publishes_here(&b).await)
+                .await;
+        };
+        assert_eq!(refused_during(at, takes_its_place).await, 0);
         assert!(publishes_here(&a).await);
         client.close().await;
         for server in [a, b] {

@@ -22,6 +22,17 @@ use super::ground::FarGround;
 use super::place::FarPlace;
 use crate::registry::Registry;
 
+/// Why an entrance is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FarEnd {
+    /// The client has withdrawn the service.
+    Withdrawn,
+    /// Nobody has the service. Visitors of its name wait a while for the service to return.
+    Gone,
+    /// The client has come to this node, and has the service here: its port stays open.
+    Passed,
+}
+
 /// The entrance of one service at a resource.
 #[derive(Debug)]
 pub(super) struct FarEntrance {
@@ -111,14 +122,21 @@ impl FarEntrance {
         Ok(Self { entrance, spec: spec.clone(), host })
     }
 
-    /// Closes the entrance. `is_final`: the client has withdrawn the service. Otherwise visitors of
-    /// its name wait a while for the service to return.
-    pub(super) async fn close(self, registry: &Arc<Registry>, is_final: bool) {
+    /// Closes the entrance.
+    pub(super) async fn close(self, registry: &Arc<Registry>, why: FarEnd) {
         let Self { entrance, host, .. } = self;
         if let Some((host, _)) = host {
+            let is_final = why == FarEnd::Withdrawn;
             registry.shared().hosts.names.remove(&host, entrance.id, is_final);
         }
-        entrance::close_everywhere(registry.handles(), entrance.id).await;
+        match why {
+            FarEnd::Passed => {
+                entrance::pass_on_everywhere(registry.handles(), entrance.id).await;
+            }
+            FarEnd::Withdrawn | FarEnd::Gone => {
+                entrance::close_everywhere(registry.handles(), entrance.id).await;
+            }
+        }
     }
 }
 

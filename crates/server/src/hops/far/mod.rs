@@ -46,6 +46,7 @@ use tokio::sync::watch;
 
 use super::ClusterPlaces;
 use crate::registry::Registry;
+use entrances::FarEnd;
 use ground::{FarGround, NodeSessions};
 use kept::KeptNames;
 use resource::Resource;
@@ -107,14 +108,14 @@ impl FarServices {
         if matches!(key, Key::Host(..)) {
             let gone = self.kept().admit(key, |key| resources.contains_key(key));
             if let Some(gone) = gone.and_then(|gone| resources.remove(&gone)) {
-                self.runtime.spawn(async move { gone.close().await });
+                self.runtime.spawn(async move { gone.close(FarEnd::Gone).await });
             }
         }
         let (own, gone) = (Weak::clone(&self.own), key.clone());
         let forget = move || {
             let Some(own) = own.upgrade() else { return };
             let gone = gone.clone();
-            own.runtime.clone().spawn(async move { own.close(&gone).await });
+            own.runtime.clone().spawn(async move { own.close(&gone, FarEnd::Gone).await });
         };
         let made = Resource::new(key.clone(), &self.ground, &self.runtime, Box::new(forget));
         resources.insert(key.clone(), Arc::clone(&made));
@@ -122,13 +123,13 @@ impl FarServices {
     }
 
     /// Forgets a resource, whose entrances close.
-    async fn close(&self, key: &Key) {
+    async fn close(&self, key: &Key, why: FarEnd) {
         let known = self.resources().remove(key);
         if let Some(known) = known {
             if matches!(key, Key::Host(..)) {
                 self.kept().forget();
             }
-            known.close().await;
+            known.close(why).await;
         }
     }
 
@@ -136,7 +137,7 @@ impl FarServices {
     pub(in crate::hops) async fn close_all(&self) {
         let all: Vec<_> = self.resources().drain().map(|(_, resource)| resource).collect();
         for resource in all {
-            resource.close().await;
+            resource.close(FarEnd::Gone).await;
         }
     }
 }

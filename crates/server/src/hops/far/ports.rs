@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::FarServices;
+use super::entrances::FarEnd;
 use super::place::Looked;
 
 /// The time after which ports are looked at again about which the node of the client has given no
@@ -74,7 +75,8 @@ impl FarServices {
             ports.filter(|key| !keys.contains(key)).cloned().collect()
         };
         for key in gone {
-            self.close(&key).await;
+            let why = if held.contains_key(&key) { FarEnd::Passed } else { FarEnd::Gone };
+            self.close(&key, why).await;
         }
         for (key, (generation, holding)) in wanted {
             let resource = self.resource(key);
@@ -85,7 +87,7 @@ impl FarServices {
                 Looked::At(place) => {
                     resource.lead(place).await;
                 }
-                Looked::Gone => self.close(key).await,
+                Looked::Gone => self.close(key, FarEnd::Gone).await,
                 Looked::Away => is_whole = false,
             }
         }

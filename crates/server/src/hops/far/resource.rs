@@ -14,7 +14,7 @@ use proto::control::ServiceSpec;
 use tokio::runtime::Handle as Runtime;
 use tokio::time::{Instant, sleep};
 
-use super::entrances::FarEntrance;
+use super::entrances::{FarEnd, FarEntrance};
 use super::ground::FarGround;
 use super::place::{ClientWay, FarPlace, Looked};
 
@@ -317,7 +317,7 @@ impl Resource {
             entrances.push(entrance);
         }
         for gone in kept {
-            gone.close(&self.ground.registry, true).await;
+            gone.close(&self.ground.registry, FarEnd::Withdrawn).await;
         }
         let mut state = self.state();
         state.entrances = entrances;
@@ -335,7 +335,7 @@ impl Resource {
     }
 
     /// Closes the entrances.
-    pub(super) async fn close(&self) {
+    pub(super) async fn close(&self, why: FarEnd) {
         let _turn = self.changing.lock().await;
         let entrances = {
             let mut state = self.state();
@@ -344,7 +344,7 @@ impl Resource {
             std::mem::take(&mut state.entrances)
         };
         for gone in entrances {
-            gone.close(&self.ground.registry, false).await;
+            gone.close(&self.ground.registry, why).await;
         }
     }
 }

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -118,6 +119,14 @@ impl FlowSocket {
     /// The error of getsockname(2).
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
+    }
+
+    /// A duplicate of the socket, without what was gathered.
+    ///
+    /// # Errors
+    /// This process has no descriptor left.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.socket.as_fd().try_clone_to_owned()
     }
 
     /// The route to the target, if the socket has one.
