@@ -1,5 +1,6 @@
 //! `quic://` and `tls://` between the nodes of a cluster: both ends show a certificate of the
-//! authority of the cluster, whose name says which node it is.
+//! authority of the cluster, whose name says which node it is. `tcp://` has no certificates: both
+//! ends prove their names in the greeting.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,20 +12,27 @@ use config::{Common, Endpoint, Listen};
 use net::Current;
 use net::udp::Form;
 use tls::{PEER_NAME, PeerFault, PeerMaterial, Pin, ServerConfig};
-use transport::{ALPN, Dialer, Dialled, EarlyDataFn, LocalFuture, PathDialer};
+use transport::{ALPN, Dialer, Dialled, EarlyDataFn, LocalFuture, PathDialer, Transport};
 use transport_quic::{Keys, QuicDialer, QuicListener, QuicServer};
 use transport_tcp::{TcpDialer, TcpListener};
 
 use super::{Bound, bind_tcp, bound_tcp, bound_udp, quic};
 
-/// The certificates of a node, and the transports that use them.
+/// The transports between nodes.
 #[derive(Debug)]
 pub struct NodeTransports {
+    /// `None`: the node speaks `tcp://` alone.
+    tls: Option<TlsInUse>,
+    /// The state of the listeners of `quic://`.
+    quic: Mutex<Vec<QuicServer>>,
+}
+
+/// The certificates of a node that are in force.
+#[derive(Debug)]
+struct TlsInUse {
     material: Current<PeerMaterial>,
     server: Current<ServerConfig>,
     ca: PathBuf,
-    /// The state of the listeners of `quic://`.
-    quic: Mutex<Vec<QuicServer>>,
 }
 
 /// Certificates of a node that are read but not in force.
@@ -57,24 +65,30 @@ impl NodeCertificates {
 }
 
 impl NodeTransports {
-    /// Transports by these certificates.
+    /// Transports by these certificates; without certificates `tcp://` alone.
     #[must_use]
-    pub fn new(certificates: NodeCertificates) -> Self {
-        let NodeCertificates { material, server, ca } = certificates;
-        Self { material: material.into(), server: server.into(), ca, quic: Mutex::default() }
+    pub fn new(certificates: Option<NodeCertificates>) -> Self {
+        let tls = certificates.map(|NodeCertificates { material, server, ca }| TlsInUse {
+            material: material.into(),
+            server: server.into(),
+            ca,
+        });
+        Self { tls, quic: Mutex::default() }
     }
 
-    /// Replaces the certificates, for later connections.
+    /// Replaces the certificates, for later connections. Without certificates there is nothing to
+    /// replace.
     ///
     /// # Errors
     /// The file of the authority has changed since it was read, and the problem.
     pub fn renew(&self, certificates: NodeCertificates, common: &Common) -> anyhow::Result<()> {
+        let Some(tls) = &self.tls else { return Ok(()) };
         let NodeCertificates { material, server, ca } = certificates;
         let listeners = self.quic.lock().unwrap_or_else(PoisonError::into_inner);
         let renewals = listeners.iter().map(|one| one.renewal(Some(&ca), quic::settings(common)));
         let renewals = renewals.collect::<Result<Vec<_>, _>>()?;
-        self.material.replace(Arc::new(material));
-        self.server.replace(server);
+        tls.material.replace(Arc::new(material));
+        tls.server.replace(server);
         renewals.into_iter().for_each(|renew| renew());
         Ok(())
     }
@@ -82,14 +96,14 @@ impl NodeTransports {
     /// Whether other nodes can be reached by this address.
     #[must_use]
     pub fn is_usable(endpoint: &Endpoint) -> bool {
-        is_quic(endpoint) || is_tls(endpoint)
+        is_quic(endpoint) || is_tls(endpoint) || is_plain(endpoint)
     }
 
     /// Binds a port, with one socket for each worker. `state` is the directory of the keys by which
     /// nodes learn at once that this node has restarted.
     ///
     /// # Errors
-    /// The transport proves no names, or the port cannot be bound.
+    /// The node has no certificates for the transport, or the port cannot be bound.
     pub fn bind(
         &self,
         endpoint: &Endpoint,
@@ -99,8 +113,14 @@ impl NodeTransports {
     ) -> anyhow::Result<Bound> {
         let dscp = Default::default();
         let listen = Listen { endpoint: endpoint.clone(), client_ca: true, dscp, mux: None };
+        if is_plain(endpoint) {
+            return bound_tcp(bind_tcp(&listen, workers)?, move |socket| {
+                Ok(Box::new(TcpListener::new(socket, None)?))
+            });
+        }
+        let own = self.tls(endpoint)?;
         if is_tls(endpoint) {
-            let tls = self.server.clone();
+            let tls = own.server.clone();
             return bound_tcp(bind_tcp(&listen, workers)?, move |socket| {
                 Ok(Box::new(TcpListener::new(socket, Some(tls.clone()))?))
             });
@@ -112,8 +132,8 @@ impl NodeTransports {
             Some(folder) => Keys::of(folder)?,
             None => Keys::fleeting()?,
         };
-        let (tls, settings) = (self.server.clone(), quic::settings(common));
-        let server = QuicServer::new(tls, Some(&self.ca), settings, keys, None)?;
+        let (tls, settings) = (own.server.clone(), quic::settings(common));
+        let server = QuicServer::new(tls, Some(&own.ca), settings, keys, None)?;
         self.quic.lock().unwrap_or_else(PoisonError::into_inner).push(server.clone());
         let buffers = (Form::Quic, quic::sizes(&common.quic));
         bound_udp(
@@ -126,10 +146,11 @@ impl NodeTransports {
     }
 
     /// A path to the node whose certificate has this name, and this key if there is a pin. `number`
-    /// is the number of the link; links with consecutive numbers reach different workers.
+    /// is the number of the link; links with consecutive numbers reach different workers. Over
+    /// `tcp://` the greeting proves the name.
     ///
     /// # Errors
-    /// The transport proves no names, or TLS cannot be set up.
+    /// The node has no certificates for the transport, or TLS cannot be set up.
     pub fn path(
         &self,
         endpoint: &Endpoint,
@@ -137,22 +158,49 @@ impl NodeTransports {
         common: &Common,
         number: u8,
     ) -> anyhow::Result<link::Path> {
-        let config = self.material.get().client_config_with(name, pin, &[ALPN])?;
-        let config = tls::client_with_key_log(config);
-        // No SNI is sent, and the certificate is verified by `name`.
-        let sni = tls::server_name(PEER_NAME)?;
-        let dialer: Rc<dyn Dialer> = if is_tls(endpoint) {
-            Rc::new(TcpDialer::new(Some(transport_tcp::TlsClient { config, name: sni })))
-        } else if is_quic(endpoint) {
-            let tls = transport_quic::TlsClient { config, name: sni };
-            let (settings, sizes) = (quic::settings(common), quic::sizes(&common.quic));
-            Rc::new(QuicDialer::new(&tls, settings, sizes).context("quic")?.steered(number))
+        let dialer: Rc<dyn Dialer> = if is_plain(endpoint) {
+            Rc::new(TcpDialer::new(None))
         } else {
-            bail!(unusable(endpoint));
+            let material = self.tls(endpoint)?.material.get();
+            let config = material.client_config_with(name, pin, &[ALPN])?;
+            let config = tls::client_with_key_log(config);
+            // No SNI is sent, and the certificate is verified by `name`.
+            let sni = tls::server_name(PEER_NAME)?;
+            if is_tls(endpoint) {
+                Rc::new(TcpDialer::new(Some(transport_tcp::TlsClient { config, name: sni })))
+            } else if is_quic(endpoint) {
+                let tls = transport_quic::TlsClient { config, name: sni };
+                let (settings, sizes) = (quic::settings(common), quic::sizes(&common.quic));
+                Rc::new(QuicDialer::new(&tls, settings, sizes).context("quic")?.steered(number))
+            } else {
+                bail!(unusable(endpoint));
+            }
         };
         let host = link::Host { name: endpoint.host.bare(), port: endpoint.port, dialer };
         Ok(link::Path { url: endpoint.to_string(), dialer: Rc::new(Late(host)) })
     }
+
+    /// The certificates for this address.
+    fn tls(&self, endpoint: &Endpoint) -> anyhow::Result<&TlsInUse> {
+        let missing = || {
+            format!(
+                "{endpoint}: this node has no certificates; set `ca`, `cert` and `key` of `peers`"
+            )
+        };
+        self.tls.as_ref().with_context(missing)
+    }
+}
+
+/// Whether nodes prove their names over this address without certificates, in the greeting.
+#[must_use]
+pub fn is_plain(endpoint: &Endpoint) -> bool {
+    endpoint.scheme.name == transport_tcp::TCP.name()
+}
+
+/// As [`is_plain`], of a listener.
+#[must_use]
+pub fn is_plain_transport(transport: Transport) -> bool {
+    transport == transport_tcp::TCP
 }
 
 fn is_quic(endpoint: &Endpoint) -> bool {
@@ -164,7 +212,7 @@ fn is_tls(endpoint: &Endpoint) -> bool {
 }
 
 fn unusable(endpoint: &Endpoint) -> String {
-    format!("{endpoint}: nodes of a cluster reach each other by quic:// and tls:// alone")
+    format!("{endpoint}: nodes of a cluster reach each other by quic://, tls:// and tcp://")
 }
 
 /// The address of a bound listener, as other nodes dial it.

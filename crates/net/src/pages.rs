@@ -294,6 +294,28 @@ impl Pages {
         (len == self.len).then_some(other)
     }
 
+    /// Splits off the first `len` bytes. `None`: no pipe could hold them, or all bytes were asked
+    /// for.
+    #[must_use]
+    pub fn split_front(&mut self, len: usize) -> Option<Self> {
+        if len == 0 || len >= self.len {
+            return None;
+        }
+        let mut front = Self::take()?;
+        front.is_copy = self.is_copy;
+        let (from, to) = (self.pipe.as_ref()?, front.pipe.as_ref()?);
+        let moved = match part(&from.output, &to.input, len) {
+            Ok(moved) => moved,
+            Err(error) => {
+                let _ = is_refusal(&error);
+                return None;
+            }
+        };
+        front.len = moved;
+        self.len = self.len.saturating_sub(moved);
+        (moved > 0).then_some(front)
+    }
+
     /// Discards all bytes except the last `len`. False: not all of them could be discarded.
     #[must_use]
     pub fn keep_last(&mut self, len: usize) -> bool {
@@ -506,6 +528,24 @@ mod tests {
             }
             assert_eq!(&seen[..], &b"abcdefgh"[8 - keep..]);
         }
+    }
+
+    #[tokio::test]
+    async fn bytes_are_split_at_any_place() {
+        let (source, mut sender) = pair();
+        for at in 1..8 {
+            sender.write_all(b"abcdefgh").unwrap();
+            let mut pages = Pages::take().unwrap();
+            assert_eq!(filled(&mut pages, &source, 8).await, 8);
+            assert!(pages.split_front(0).is_none() && pages.split_front(8).is_none());
+            let front = pages.split_front(at).unwrap();
+            for (part, expected) in [(front, &b"abcdefgh"[..at]), (pages, &b"abcdefgh"[at..])] {
+                let mut seen = BytesMut::new();
+                part.copy_out(&mut seen).unwrap();
+                assert_eq!(&seen[..], expected);
+            }
+        }
+        assert_eq!(counts(), (2, 0));
     }
 
     #[tokio::test]

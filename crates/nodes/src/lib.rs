@@ -16,13 +16,14 @@
 //! ([decision 0106](../decisions/0106-each-node-dials-each-node.md)).
 //!
 //! A node proves who it is by a certificate of the authority of the cluster with the name
-//! `node:<its name>`, at both ends (`names`).
+//! `node:<its name>`, at both ends (`names`). Over `tcp://` both ends prove their names by the
+//! secret of the cluster ([decision 0114](../decisions/0114-nodes-over-tcp-prove-the-secret.md)).
 //!
 //! | question | module |
 //! |---|---|
 //! | how does a server begin, ask and end | [`NodeLinks`] (`links`), [`NodeListeners`] (`listeners`) |
 //! | what does the server bring | [`ServesHops`] (`serves`), [`NodeTable`] (`table`) |
-//! | how does a node prove who it is | `names`, `incoming/proof.rs`, `families/src/nodes.rs` |
+//! | how does a node prove who it is | `names`, `incoming/proof.rs`, `families/src/nodes.rs`; over `tcp://` `listeners` and `proto/src/greeting/node_key.rs` |
 //! | which nodes are dialled, and when does that end | `outgoing/follow.rs`, `outgoing/dialling.rs` |
 //! | how is a link kept, and when does it retire | `outgoing/keeper.rs` |
 //! | when does the cluster count a node as linked | `outgoing/news.rs` |
@@ -45,7 +46,7 @@ mod status;
 mod table;
 
 pub use links::{NodeLinks, NodeSide};
-pub use listeners::{NodeListeners, PeerSettings};
+pub use listeners::{NodeListeners, PeerFiles, PeerSettings};
 pub use mail::Mail;
 pub use serves::{HopStream, ServesHops};
 pub use status::NodeLinkStatus;

@@ -56,12 +56,13 @@ pub struct NodeLinks {
 impl NodeLinks {
     /// Accepts other nodes from now on, and dials the nodes of the table.
     pub async fn start(listeners: NodeListeners, side: NodeSide) -> Self {
-        let NodeListeners { own, name, transports, common, bound, .. } = listeners;
+        let NodeListeners { own, name, transports, common, bound, keys, .. } = listeners;
         let NodeSide { handles, table, serves, mail, serials } = side;
         let parts = SharedParts {
             own,
             name,
             transports,
+            keys,
             common,
             handles: Arc::clone(&handles),
             table,
@@ -105,12 +106,14 @@ impl NodeLinks {
     }
 
     /// Reads the certificates again, for later connections. The present links retire: each has a
-    /// successor, and ends with its last stream. The addresses of `settings` are not looked at.
+    /// successor, and ends with its last stream. The addresses and keys of `settings` are not
+    /// looked at, and without certificates nothing happens.
     ///
     /// # Errors
     /// The new certificates cannot be used, and the former ones stay in force.
     pub async fn renew(&self, settings: &PeerSettings) -> anyhow::Result<()> {
-        let read = certificates(&self.shared.own, settings)?;
+        let Some(files) = &settings.tls else { return Ok(()) };
+        let read = certificates(&self.shared.own, files)?;
         self.shared.transports.renew(read, &self.shared.common)?;
         let Some(first) = self.shared.handles.first() else { return Ok(()) };
         let (shared, outgoings) = (Arc::clone(&self.shared), Arc::clone(&self.outgoings));

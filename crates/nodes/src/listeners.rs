@@ -7,8 +7,8 @@ use cluster::names::NodeId;
 use cluster::record::PeerAddress;
 use config::{Common, Endpoint};
 use families::Bound;
-use families::nodes::{NodeCertificates, NodeTransports, with_port};
-use proto::greeting::Name;
+use families::nodes::{NodeCertificates, NodeTransports, is_plain, with_port};
+use proto::greeting::{Name, NodeKey, StoredCredential, Token};
 
 use crate::names::{certificate_name, greeting_name};
 use crate::outgoing::in_order;
@@ -16,10 +16,21 @@ use crate::outgoing::in_order;
 /// The settings of the links between nodes, as the configuration has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerSettings {
-    /// The addresses at which this node accepts other nodes: `quic://` and `tls://`.
+    /// The addresses at which this node accepts other nodes: `quic://`, `tls://`, and `tcp://` with
+    /// keys.
     pub listen: Vec<Endpoint>,
     /// The addresses by which other nodes reach this node. Empty: those of `listen`.
     pub advertise: Vec<Endpoint>,
+    /// The certificates of this node; `None`: it speaks `tcp://` alone.
+    pub tls: Option<PeerFiles>,
+    /// The keys by which nodes prove their names over `tcp://`: the first one is used, and all are
+    /// accepted. At most two.
+    pub keys: Vec<NodeKey>,
+}
+
+/// The files of the certificate of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerFiles {
     /// The file of the authority of all nodes.
     pub ca: PathBuf,
     /// The file of the certificate of this node.
@@ -36,6 +47,7 @@ pub struct NodeListeners {
     pub(crate) transports: NodeTransports,
     pub(crate) common: Common,
     pub(crate) bound: Vec<Bound>,
+    pub(crate) keys: PlainKeys,
     addresses: Vec<Endpoint>,
 }
 
@@ -45,7 +57,8 @@ impl NodeListeners {
     ///
     /// # Errors
     /// The name of the node cannot be that of a certificate, a file is not usable, the certificate
-    /// is not that of this node, a port is taken, or nothing says how other nodes reach this node.
+    /// is not that of this node, a port is taken, there is `tcp://` without a key, or nothing says
+    /// how other nodes reach this node.
     pub fn bind(
         own: &NodeId,
         settings: &PeerSettings,
@@ -54,7 +67,19 @@ impl NodeListeners {
         workers: usize,
     ) -> anyhow::Result<Self> {
         let name = greeting_name(own).with_context(|| format!("node {own}"))?;
-        let transports = NodeTransports::new(certificates(own, settings)?);
+        let files = settings.tls.as_ref();
+        let read = files.map(|files| certificates(own, files)).transpose()?;
+        let transports = NodeTransports::new(read);
+        if let Some(at) = settings.listen.iter().find(|at| is_plain(at))
+            && settings.keys.is_empty()
+        {
+            bail!(
+                "{at}: nodes prove their names over tcp:// by `cluster.secret`, which is not set"
+            );
+        }
+        // A node that accepts nothing in the clear sends nothing in the clear either.
+        let is_used = settings.listen.iter().any(is_plain);
+        let keys = PlainKeys(settings.keys.iter().filter(|_| is_used).cloned().collect());
         let bind = |at| transports.bind(at, common, state, workers);
         let bound = families::all_bound(settings.listen.iter().map(bind))?;
         let mut addresses = settings.advertise.clone();
@@ -69,7 +94,7 @@ impl NodeListeners {
             bail!("{at} is no address that other nodes can dial; name one by `advertise`");
         }
         let (own, common) = (own.clone(), common.clone());
-        Ok(Self { own, name, transports, common, bound, addresses })
+        Ok(Self { own, name, transports, common, bound, keys, addresses })
     }
 
     /// The addresses for the record of this node.
@@ -81,12 +106,25 @@ impl NodeListeners {
     }
 }
 
+/// The keys for links over `tcp://`. Empty: the node has no such links.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PlainKeys(Vec<NodeKey>);
+
+impl PlainKeys {
+    /// The token of `own` for the node `to`. `None`: this node does not dial by `tcp://`.
+    pub(crate) fn token(&self, own: &Name, to: &Name) -> Option<Token> {
+        self.0.first().map(|key| key.token(own, to))
+    }
+
+    /// What verifies the proof of the node `from` at `own`.
+    pub(crate) fn credentials(&self, from: &Name, own: &Name) -> Vec<StoredCredential> {
+        self.0.iter().map(|key| key.token(from, own).stored()).collect()
+    }
+}
+
 /// Reads the certificates of this node.
-pub(crate) fn certificates(
-    own: &NodeId,
-    settings: &PeerSettings,
-) -> anyhow::Result<NodeCertificates> {
-    let PeerSettings { ca, cert, key, .. } = settings;
+pub(crate) fn certificates(own: &NodeId, files: &PeerFiles) -> anyhow::Result<NodeCertificates> {
+    let PeerFiles { ca, cert, key } = files;
     let read = NodeCertificates::load(ca, cert, key)?;
     let wanted = certificate_name(own);
     if let Err(fault) = read.verify_own(&wanted) {

@@ -14,6 +14,7 @@ use proto::greeting::Name;
 use proto::{InstanceId, LinkConfig};
 
 use crate::incoming::Incomings;
+use crate::listeners::PlainKeys;
 use crate::mail::Mail;
 use crate::serves::ServesHops;
 use crate::table::NodeTable;
@@ -41,6 +42,7 @@ pub(crate) struct NodeShared {
     /// The random id of this process.
     pub(crate) instance: InstanceId,
     pub(crate) transports: NodeTransports,
+    pub(crate) keys: PlainKeys,
     pub(crate) common: Common,
     pub(crate) handles: Arc<[Handle]>,
     pub(crate) table: Arc<dyn NodeTable>,
@@ -64,6 +66,7 @@ pub(crate) struct SharedParts {
     pub(crate) own: NodeId,
     pub(crate) name: Name,
     pub(crate) transports: NodeTransports,
+    pub(crate) keys: PlainKeys,
     pub(crate) common: Common,
     pub(crate) handles: Arc<[Handle]>,
     pub(crate) table: Arc<dyn NodeTable>,
@@ -74,13 +77,24 @@ pub(crate) struct SharedParts {
 
 impl NodeShared {
     pub(crate) fn new(parts: SharedParts) -> Arc<Self> {
-        let SharedParts { own, name, transports, common, handles, table, serves, mail, serials } =
-            parts;
+        let SharedParts {
+            own,
+            name,
+            transports,
+            keys,
+            common,
+            handles,
+            table,
+            serves,
+            mail,
+            serials,
+        } = parts;
         Arc::new(Self {
             own,
             name,
             instance: InstanceId(::link::random()),
             transports,
+            keys,
             common,
             handles,
             table,

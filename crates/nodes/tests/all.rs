@@ -10,6 +10,7 @@ mod links;
 #[path = "../../cluster-node/tests/memory.rs"]
 #[allow(dead_code, reason = "the tests of the crate cluster-node use the rest")]
 mod memory_engine;
+mod plain;
 mod proofs;
 mod real_cluster;
 mod streams;

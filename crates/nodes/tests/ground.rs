@@ -18,9 +18,10 @@ use link::ProcessBudget;
 use node::memory;
 use node::session::{State, Worker, Workers};
 use nodes::{
-    HopStream, Mail, NodeLinkStatus, NodeLinks, NodeListeners, NodeSide, NodeTable, PeerSettings,
-    ServesHops,
+    HopStream, Mail, NodeLinkStatus, NodeLinks, NodeListeners, NodeSide, NodeTable, PeerFiles,
+    PeerSettings, ServesHops,
 };
+use proto::greeting::NodeKey;
 use proto::{Hop, ResetCode};
 use relay::{Visitor, accept_duplex};
 use testkit::certs::{Authority, Flaw};
@@ -28,6 +29,8 @@ use tokio::io::copy_bidirectional;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
+
+use crate::streams::PLAIN;
 
 /// The limit of each wait: several times what a busy machine takes.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -208,7 +211,8 @@ impl Ground {
         let file = certificate.replace(':', "-");
         let (cert, key) = leaf.save(self.folder.path(), &file).unwrap();
         let listen = listen.iter().map(|url| url.parse().unwrap()).collect();
-        PeerSettings { listen, advertise: Vec::new(), ca: self.ca.clone(), cert, key }
+        let tls = Some(PeerFiles { ca: self.ca.clone(), cert, key });
+        PeerSettings { listen, advertise: Vec::new(), tls, keys: vec![key_of(1)] }
     }
 
     /// Starts a node with a certificate of its name.
@@ -216,6 +220,18 @@ impl Ground {
         let settings = self.settings(listen, &format!("node:{name}"));
         start(name, &settings, workers).await
     }
+}
+
+/// A key that nodes have in common.
+pub(crate) fn key_of(secret: u8) -> NodeKey {
+    NodeKey::new([secret; 32])
+}
+
+/// The settings of a node without a certificate, with these keys.
+pub(crate) fn plain_settings(secrets: &[u8]) -> PeerSettings {
+    let keys = secrets.iter().map(|secret| key_of(*secret)).collect();
+    let listen = PLAIN.map(|url| url.parse().unwrap()).into();
+    PeerSettings { listen, advertise: Vec::new(), tls: None, keys }
 }
 
 /// Starts a node that returns what arrives.

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use transport::{Connector as _, FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use crate::ground::{Ground, SOON, TestNode, common_with, introduce, node_id, start_with};
-use crate::streams::{BOTH, hop, open};
+use crate::streams::{BOTH, PLAIN, converse, hop, open};
 
 /// Joins the streams of a node with streams to another node.
 #[derive(Debug)]
@@ -182,7 +182,14 @@ impl Path {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_crosses_a_node_and_a_reader_that_stops_bounds_what_the_nodes_hold() {
-    for (listen, crosses) in [(&BOTH[..1], false), (&BOTH[..1], true), (&BOTH[1..], true)] {
+    let all = [
+        (&BOTH[..1], false),
+        (&BOTH[..1], true),
+        (&BOTH[1..], true),
+        (&PLAIN[..], false),
+        (&PLAIN[..], true),
+    ];
+    for (listen, crosses) in all {
         let bytes = 32 << 20;
         let path = Path::start(listen, crosses, bytes, 16).await;
         let (took, held) = path.send(bytes, true).await;
@@ -190,5 +197,28 @@ async fn a_stream_crosses_a_node_and_a_reader_that_stops_bounds_what_the_nodes_h
         // The windows of two links, and what the two ends have in hand.
         assert!(held <= 10 << 20, "{held}");
         path.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bulk_crosses_a_node_as_pages_and_arrives_as_it_was_sent() {
+    let ground = Ground::new();
+    let settings = |name: &str| ground.settings(&PLAIN, &format!("node:{name}"));
+    for crosses in [false, true] {
+        let joins = Arc::new(Joins { links: OnceLock::new(), to: node_id("c"), crosses });
+        let (workers, common) = (if crosses { 2 } else { 1 }, common_with(16));
+        let a = ground.start("a", &PLAIN, 1).await;
+        let b = start_with("b", &settings("b"), (workers, &common), Arc::clone(&joins) as _).await;
+        let c = ground.start("c", &PLAIN, 1).await;
+        joins.links.set(b.links.clone()).unwrap();
+        introduce(&[&a, &b, &c]);
+        a.is_linked_to(&[&b]).await;
+        b.is_linked_to(&[&c]).await;
+        let bytes: Vec<u8> = (0..8_000_000_u32).map(|n| (n % 251).to_le_bytes()[0]).collect();
+        let back = converse(&a, 0, &b, bytes.clone()).await.unwrap();
+        assert!(back == bytes, "crosses: {crosses}");
+        for node in [a, b, c] {
+            node.stop().await;
+        }
     }
 }

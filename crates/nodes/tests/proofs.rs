@@ -9,7 +9,7 @@ use families::nodes::{NodeCertificates, NodeTransports};
 use link::client::{Client, Report, StandbyPath, run};
 use link::{Link, Owner, Retry, State};
 use node::session::Worker;
-use nodes::{NodeListeners, PeerSettings};
+use nodes::{NodeListeners, PeerFiles, PeerSettings};
 use proto::control::ControlMessage;
 use proto::greeting::{Features, Identity, Name};
 use proto::{InstanceId, LinkConfig, Open};
@@ -35,9 +35,10 @@ async fn a_node_does_not_start_with_a_certificate_that_others_refuse() {
     assert_eq!(bind("a", &good).unwrap().len(), 2);
     let of_client = ground.settings(&BOTH, "a");
     let (folder, other) = (ground.folder.path(), Authority::new("other").unwrap());
+    let ca = good.tls.clone().unwrap().ca;
     let with = |authority: &Authority, name: &str, flaw| {
         let (cert, key) = authority.client(&[], name, flaw).unwrap().save(folder, "x").unwrap();
-        PeerSettings { cert, key, ..good.clone() }
+        PeerSettings { tls: Some(PeerFiles { ca: ca.clone(), cert, key }), ..good.clone() }
     };
     for (settings, name, reason) in [
         (good.clone(), "b", "its certificate is that of node:a"),
@@ -63,9 +64,9 @@ async fn an_address_that_nobody_can_dial_is_refused_unless_another_is_advertised
         ["tls://10.0.0.1:7100", "quic://a.example:7100"].map(|url| url.parse().unwrap()).into();
     let named = PeerSettings { advertise, ..settings };
     assert_eq!(bind("a", &named).unwrap(), ["quic://a.example:7100", "tls://10.0.0.1:7100"]);
-    let plain = ground.settings(&["tcp://127.0.0.1:0"], "node:a");
-    let error = bind("a", &plain).unwrap_err();
-    assert!(error.contains("by quic:// and tls:// alone"), "{error}");
+    let stranger = ground.settings(&["ws://127.0.0.1:0"], "node:a");
+    let error = bind("a", &stranger).unwrap_err();
+    assert!(error.contains("by quic://, tls:// and tcp://"), "{error}");
 }
 
 /// Dials a node as `name` with the certificate of `certificate`, from each of so many programs,
@@ -76,11 +77,12 @@ async fn log_in(
     (name, certificate): (&str, &str),
     count: usize,
 ) -> Vec<Option<String>> {
-    let PeerSettings { ca, cert, key, .. } = ground.settings(&[], certificate);
+    let PeerFiles { ca, cert, key } = ground.settings(&[], certificate).tls.unwrap();
     let (own, at): (Name, Endpoint) = (name.parse().unwrap(), to.addresses[0].url.parse().unwrap());
     let expected = format!("node:{}", to.id);
     let dial = move |worker: Rc<Worker>| async move {
-        let transports = NodeTransports::new(NodeCertificates::load(&ca, &cert, &key).unwrap());
+        let read = NodeCertificates::load(&ca, &cert, &key).unwrap();
+        let transports = NodeTransports::new(Some(read));
         let (tell, mut told) = mpsc::channel(1);
         let mut running = JoinSet::new();
         let mut all = Vec::new();
@@ -242,18 +244,18 @@ async fn nodes_of_two_authorities_refuse_each_other() {
 async fn a_node_without_an_address_and_one_without_a_possible_name_are_told() {
     let ground = Ground::new();
     let (a, b) = (ground.start("a", &BOTH, 1).await, ground.start("b", &BOTH, 1).await);
-    let tcp = PeerAddress { url: "tcp://127.0.0.1:1".to_owned(), pin: None };
-    let [none, bad, plain] = ["z", "a b", "y"].map(node_id);
+    let other = PeerAddress { url: "ws://127.0.0.1:1".to_owned(), pin: None };
+    let [none, bad, strange] = ["z", "a b", "y"].map(node_id);
     a.table.set(&[
         (b.id.clone(), b.addresses.clone()),
         (none.clone(), Vec::new()),
         (bad.clone(), b.addresses.clone()),
-        (plain.clone(), vec![tcp]),
+        (strange.clone(), vec![other]),
     ]);
     for (node, reason) in [
         (none, "it has published no address for other nodes"),
         (bad, "it cannot have a certificate: the name of a node is"),
-        (plain, "it publishes tcp://127.0.0.1:1, and nodes reach each other by"),
+        (strange, "it publishes ws://127.0.0.1:1, and nodes reach each other by"),
     ] {
         let trouble = a.trouble(&node).await;
         assert!(trouble.contains(reason), "{trouble}");

@@ -18,6 +18,9 @@ use crate::ground::{Ground, SOON, TestNode, eventually, introduce, lock};
 
 pub(crate) const BOTH: [&str; 2] = ["tls://127.0.0.1:0", "quic://127.0.0.1:0"];
 
+/// The address without certificates.
+pub(crate) const PLAIN: [&str; 1] = ["tcp://127.0.0.1:0"];
+
 pub(crate) fn hop() -> Hop {
     let (client, service) = ("home".parse().unwrap(), "web".parse().unwrap());
     Hop { client, instance: 7, generation: 42, service, claim: 43, mark: None, visitor: None }
@@ -95,7 +98,7 @@ async fn exchange(from: &TestNode, to: &TestNode, datagram: &'static [u8]) -> By
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_and_flows_go_in_both_directions_and_say_whose_they_are() {
-    for listen in [&BOTH[..], &BOTH[..1], &BOTH[1..]] {
+    for listen in [&BOTH[..], &BOTH[..1], &BOTH[1..], &PLAIN] {
         let ground = Ground::new();
         let (a, b) = (ground.start("a", listen, 1).await, ground.start("b", listen, 1).await);
         introduce(&[&a, &b]);

@@ -132,7 +132,7 @@ impl Server {
         });
         let pairs = tls.identity.iter().chain(asked.and_then(|path| path.identity.as_ref()));
         let pairs = pairs.chain(&config.tls_routes.certificates);
-        let node = config.cluster.as_ref().map(|cluster| &cluster.peers.tls);
+        let node = config.cluster.as_ref().and_then(|cluster| cluster.peers.tls.as_ref());
         let pairs = pairs.chain(node.map(|tls| &tls.identity));
         let pairs = pairs.flat_map(|pair| [&pair.cert, &pair.key]);
         let node_ca = node.map(|tls| &tls.ca);

@@ -140,9 +140,10 @@ fn of_another(identity: &Identity, client: &str) -> Option<String> {
 /// The faults of a node of a cluster.
 fn node(cluster: &Cluster, faults: &mut Vec<Fault>) {
     let section = ["cluster.peers".to_owned()];
-    let NodeTls { ca, identity } = &cluster.peers.tls;
-    authorities(Trust::Authority(ca.clone()), &section, "ca", faults);
-    key_pair(identity, &section, faults);
+    if let Some(NodeTls { ca, identity }) = &cluster.peers.tls {
+        authorities(Trust::Authority(ca.clone()), &section, "ca", faults);
+        key_pair(identity, &section, faults);
+    }
     for (n, path) in cluster.directory.members.iter().enumerate() {
         // One member may be written without a list.
         let places = ["cluster.directory.etcd", &format!("cluster.directory.etcd[{n}]")];

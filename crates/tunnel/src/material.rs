@@ -74,7 +74,7 @@ pub(crate) fn server_keys(config: &ServerConfig) -> Vec<&Path> {
     let hook = config.auth.iter().filter_map(|auth| auth.path.identity.as_ref());
     let node = config.cluster.iter().flat_map(|cluster| {
         let etcd = cluster.directory.members.iter().filter_map(|path| path.identity.as_ref());
-        [&cluster.peers.tls.identity].into_iter().chain(etcd)
+        cluster.peers.tls.iter().map(|tls| &tls.identity).chain(etcd)
     });
     let pairs = config.tls.identity.iter().chain(hook).chain(&config.tls_routes.certificates);
     let pairs = pairs.chain(node);
@@ -106,9 +106,10 @@ pub(crate) fn anchor_server(config: &mut ServerConfig, folder: &Path) {
     }
     config.auth.iter_mut().for_each(|auth| anchor_way(&mut auth.path, folder));
     if let Some(cluster) = &mut config.cluster {
-        let NodeTls { ca, identity } = &mut cluster.peers.tls;
-        anchor(ca, folder);
-        anchor_pair(identity, folder);
+        if let Some(NodeTls { ca, identity }) = &mut cluster.peers.tls {
+            anchor(ca, folder);
+            anchor_pair(identity, folder);
+        }
         cluster.directory.members.iter_mut().for_each(|path| anchor_way(path, folder));
     }
     config.tls_routes.certificates.iter_mut().for_each(|pair| anchor_pair(pair, folder));

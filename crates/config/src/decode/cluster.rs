@@ -15,9 +15,9 @@ use crate::model::{
 use crate::section::{Item, Reading, Section};
 use crate::{BadValue, Endpoint, Host, Scheme, Secret, secrecy, values};
 
-/// The transports between nodes. A node proves its name by a certificate, and a node link needs no
-/// proxy and no reverse proxy.
-const TRANSPORTS: [Scheme; 2] = [Scheme::QUIC, Scheme::TLS];
+/// The transports between nodes. A node proves its name by a certificate, and over `tcp://` by the
+/// secret of the cluster; a node link needs no proxy and no reverse proxy.
+const TRANSPORTS: [Scheme; 3] = [Scheme::QUIC, Scheme::TLS, Scheme::TCP];
 
 /// The largest possible `ports_max`: all ports of TCP and of UDP.
 const PORTS_MAX: u32 = 2 * 65_535;
@@ -41,7 +41,10 @@ pub(super) fn cluster(s: &Section<'_>) -> Option<Cluster> {
     let zone = s.value("zone", values::name);
     let secrets = secrets(&s);
     let peers = match s.section::<Cluster>("peers") {
-        Some(peers) => self::peers(&peers),
+        Some(peers) => {
+            let has_secret = s.has("secret") || s.has("secret_file");
+            self::peers(&peers, has_secret)
+        }
         None => missing(&s, "peers", "peers: { listen, ca, cert, key }"),
     };
     let directory = match s.section::<Cluster>("directory") {
@@ -101,7 +104,8 @@ fn urls(
     items.into_iter().filter_map(read).collect()
 }
 
-fn peers(s: &Section<'_>) -> Option<ClusterPeers> {
+/// Decodes `peers`. `has_secret`: the cluster has a secret, or a faulty one.
+fn peers(s: &Section<'_>, has_secret: bool) -> Option<ClusterPeers> {
     let listen = urls(s, "listen", between_nodes);
     if !s.has("listen") {
         s.missing("listen", PEERS);
@@ -111,9 +115,10 @@ fn peers(s: &Section<'_>) -> Option<ClusterPeers> {
     for (item, endpoint) in &listen {
         address(s, item, endpoint, &mut s.cx.taken.borrow_mut());
     }
+    let advertised = urls(s, "advertise", dialled);
+    in_the_clear(s, &listen, &advertised, has_secret);
     let listen: Vec<_> = listen.into_iter().map(|(_, endpoint)| endpoint).collect();
-    let mut advertise: Vec<_> =
-        urls(s, "advertise", dialled).into_iter().map(|(_, endpoint)| endpoint).collect();
+    let mut advertise: Vec<_> = advertised.into_iter().map(|(_, endpoint)| endpoint).collect();
     if !s.has("advertise") {
         if let Some(vague) = listen.iter().find(|endpoint| !is_specific(endpoint)) {
             let bad = BadValue::new(format!("other nodes cannot dial {vague}"));
@@ -125,12 +130,16 @@ fn peers(s: &Section<'_>) -> Option<ClusterPeers> {
     }
     let (ca, identity) = (values::path(s, "ca"), credentials::key_pair(s));
     let keys = ["ca", "cert", "key"];
+    let is_clear = !listen.is_empty() && listen.iter().all(|at| at.scheme == Scheme::TCP);
+    if is_clear && !keys.iter().any(|key| s.has(key)) {
+        return Some(ClusterPeers { listen, tls: None, advertise });
+    }
     // A certificate without its key was reported.
     let wanted = if s.has("cert") == s.has("key") { &keys[..2] } else { &keys[..1] };
     for key in wanted.iter().filter(|key| !s.has(key)) {
         s.missing(key, "an authority of the cluster signs a certificate for each node");
     }
-    let tls = NodeTls { ca: ca?, identity: identity? };
+    let tls = Some(NodeTls { ca: ca?, identity: identity? });
     Some(ClusterPeers { listen, tls, advertise })
 }
 
@@ -142,7 +151,37 @@ fn between_nodes(text: &str) -> Result<Endpoint, BadValue> {
     }
     let bad =
         BadValue::new(format!("nodes do not speak {}:// to each other", endpoint.scheme.name));
-    Err(bad.hint("use quic:// or tls://: a node proves its name by a certificate"))
+    Err(bad.hint("use quic:// or tls://; in a private network tcp://"))
+}
+
+/// Reports addresses of `tcp://` that prove no name, that nobody dials, or that are in a network of
+/// others.
+fn in_the_clear(
+    s: &Section<'_>,
+    listen: &[(Item, Endpoint)],
+    advertised: &[(Item, Endpoint)],
+    has_secret: bool,
+) {
+    let is_clear = |(_, at): &&(Item, Endpoint)| at.scheme == Scheme::TCP;
+    let listens = listen.iter().any(|at| is_clear(&at));
+    if let Some((item, _)) = listen.iter().find(is_clear).filter(|_| !has_secret) {
+        let bad = BadValue::new("nothing proves the name of a node over tcp://");
+        s.cx.problem(
+            item.at(),
+            &item.path,
+            bad.hint("set `cluster.secret`, or use quic:// or tls://"),
+        );
+    }
+    if let Some((item, _)) = advertised.iter().find(is_clear).filter(|_| !listens) {
+        let bad = BadValue::new("this node does not listen for other nodes at tcp://");
+        s.cx.problem(item.at(), &item.path, bad.hint("add an address of tcp:// to `listen`"));
+    }
+    let exposed = listen.iter().filter(is_clear).find(|(_, at)| !at.host.is_loopback());
+    if let Some((item, _)) = exposed {
+        let bad = BadValue::new("others on the way can read and change the bytes of visitors");
+        let hint = "tcp:// between nodes is for a private network or WireGuard";
+        s.cx.warn(item.at(), &item.path, bad.hint(hint));
+    }
 }
 
 /// Parses an address that other nodes dial.

@@ -38,6 +38,7 @@ pub(super) fn listen(s: &Section<'_>, tls: &ServerTls) -> Vec<Listen> {
     for item in items {
         let Some((url, listen)) = entry(s, &item) else { continue };
         address(s, &url, &listen.endpoint, &mut s.cx.taken.borrow_mut());
+        exposed(s, &url, &listen.endpoint);
         if tls.client_ca.is_some() && listen.client_ca && !listen.endpoint.scheme.tls {
             refuse_plain(s, &item, &url, &listen.endpoint);
         }
@@ -158,6 +159,10 @@ pub(super) fn address(s: &Section<'_>, item: &Item, endpoint: &Endpoint, seen: &
         let bad = BadValue::new("a listener is found by its path, not by a query");
         s.cx.problem(item.at(), &item.path, bad.hint("remove what follows the `?`"));
     }
+}
+
+/// Warns of a listener without TLS that others can reach.
+fn exposed(s: &Section<'_>, item: &Item, endpoint: &Endpoint) {
     if !endpoint.scheme.tls && !endpoint.host.is_loopback() {
         let bad = BadValue::new("no TLS on an address others can reach");
         let with = endpoint.scheme.with_tls().name;

@@ -61,20 +61,22 @@ pub struct Cluster {
 /// The links of a node to other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, KeyTable)]
 #[keys(rows)]
-#[row(ca: "path", required, holds = KeyFile,
+#[row(ca: "path", absent = "required, except with `tcp://` alone", holds = KeyFile,
     text = "The file of the authorities that sign the certificates of the nodes.")]
-#[row(cert: "path", required, holds = KeyFile,
+#[row(cert: "path", absent = "required, except with `tcp://` alone", holds = KeyFile,
     text = "The file of the certificate that this node presents to other nodes.")]
-#[row(key: "path", required, holds = KeyFile,
+#[row(key: "path", absent = "required, except with `tcp://` alone", holds = KeyFile,
     text = "The file of the private key of the certificate of this node.")]
 pub struct ClusterPeers {
-    /// The addresses at which this node listens for other nodes: `quic://`, `tls://`.
+    /// The addresses at which this node listens for other nodes: `quic://`, `tls://`, `tcp://`.
     ///
-    /// At least one; all different.
+    /// At least one; all different. `tcp://` needs `cluster.secret` and encrypts nothing: for a
+    /// private network alone. A node with another address is not dialled by `tcp://`.
     #[key("URL, one or list, at most 16", required, holds = Url)]
     pub listen: Vec<Endpoint>,
-    /// The authorities of the cluster, and the certificate of this node.
-    pub tls: NodeTls,
+    /// The authorities of the cluster, and the certificate of this node. `None`: the node has no
+    /// certificate, and all its addresses are those of `tcp://`.
+    pub tls: Option<NodeTls>,
     /// The addresses at which other nodes reach this node, the preferred address first.
     #[key("URL, one or list, at most 16", absent = "`listen`, where it names an address and a port",
         holds = Url)]

@@ -31,18 +31,24 @@ pub(super) fn hop_quic(scene: &mut Scene<'_>) -> Result<()> {
     start(scene, 1, "quic")
 }
 
+/// As [`hop`], over `tcp://`.
+pub(super) fn hop_tcp(scene: &mut Scene<'_>) -> Result<()> {
+    start(scene, 1, "tcp")
+}
+
 fn start(scene: &mut Scene<'_>, home: usize, scheme: &str) -> Result<()> {
     let binary = scene.site.tunnel.clone();
     let certs = ["generate", "certs", "--node", "a", "b", "--output"];
     said(&run(tunnel(&binary, &certs).arg(scene.dir)))?;
     let token = said(&run(&mut tunnel(&binary, &["generate", "token"])))?;
+    let secret = said(&run(&mut tunnel(&binary, &["generate", "token"])))?;
     let (etcd, members) = (free(), free());
     let mut command = testkit::stage::etcd(scene.dir, [etcd.port(), members.port()]);
     scene.spawn_aside("etcd", &mut command)?;
     scene.wait_listening(etcd)?;
     let at = |address: [u8; 4]| SocketAddr::from((address, free().port()));
     let logins = NODES.map(|(_, address)| at(address));
-    let files = Files { token: &token, etcd, scheme, dir: scene.dir };
+    let files = Files { token: &token, secret: &secret, etcd, scheme, dir: scene.dir };
     let servers = [0, 1].map(|nth| files.node(nth, logins[nth], at(NODES[nth].1), &scene.ways));
     let client = files.client(logins[home], &scene.ways);
     for (text, (name, _)) in servers.iter().zip(NODES) {
@@ -62,6 +68,8 @@ fn start(scene: &mut Scene<'_>, home: usize, scheme: &str) -> Result<()> {
 #[derive(Debug)]
 struct Files<'a> {
     token: &'a str,
+    /// The secret of the cluster.
+    secret: &'a str,
     etcd: SocketAddr,
     /// The transport between the nodes.
     scheme: &'a str,
@@ -70,7 +78,7 @@ struct Files<'a> {
 
 impl Files<'_> {
     fn node(&self, nth: usize, login: SocketAddr, peers: SocketAddr, ways: &[Way]) -> String {
-        let Self { token, etcd, scheme, dir } = self;
+        let Self { token, secret, etcd, scheme, dir } = self;
         let (dir, ip, (name, _)) = (dir.display(), login.ip(), NODES[nth]);
         let ports = ways.iter().map(|way| format!("\"{}\"", way.entrance.port()));
         let ports = ports.collect::<Vec<_>>().join(", ");
@@ -78,7 +86,8 @@ impl Files<'_> {
             "listen: [\"tcp://{login}\"]\npublic_bind: {ip}\nstate_dir: \"{dir}/state-{name}\"\n\
              control: \"{dir}/node-{name}.sock\"\nworkers: 1\nlog: {{ level: warn }}\n\
              clients:\n  - {{ name: bench, token: \"{token}\", allow: {{ tcp: [{ports}] }} }}\n\
-             cluster:\n  name: bench\n  node: {name}\n  directory: {{ etcd: \"http://{etcd}\" }}\n  \
+             cluster:\n  name: bench\n  node: {name}\n  secret: \"{secret}\"\n  \
+             directory: {{ etcd: \"http://{etcd}\" }}\n  \
              peers: {{ listen: \"{scheme}://{peers}\", ca: ca.crt, cert: node-{name}.crt, \
              key: node-{name}.key }}\n"
         )
@@ -113,7 +122,8 @@ mod tests {
     fn the_files_of_the_nodes_and_of_the_client_fit_together() {
         let [etcd, login, peers] =
             [1, 7000, 7100].map(|port| SocketAddr::from(([127, 0, 0, 2], port)));
-        let files = Files { token: "secret", etcd, scheme: "quic", dir: Path::new("/d") };
+        let (token, secret) = ("token", "secret");
+        let files = Files { token, secret, etcd, scheme: "quic", dir: Path::new("/d") };
         let ways = [way("web", 8, 9)];
         let node = files.node(1, login, peers, &ways);
         assert!(node.starts_with("listen: [\"tcp://127.0.0.2:7000\"]\npublic_bind: 127.0.0.2\n"));

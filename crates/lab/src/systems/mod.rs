@@ -130,6 +130,7 @@ pub(crate) const fn all() -> &'static [System] {
         bytes("tunnel-cluster-own", &[Tunnel, Program("etcd")], cluster::own),
         bytes("tunnel-cluster-hop", &[Tunnel, Program("etcd")], cluster::hop),
         bytes("tunnel-cluster-hop-quic", &[Tunnel, Program("etcd")], cluster::hop_quic),
+        bytes("tunnel-cluster-hop-tcp", &[Tunnel, Program("etcd")], cluster::hop_tcp),
         bytes("tunnel-forward", &[Tunnel], ours::forward),
         behind_socks("tunnel-socks5", &[Tunnel], ours::socks5),
         http("tunnel-http-name", &[Tunnel], ours::http_name),

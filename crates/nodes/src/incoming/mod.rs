@@ -30,15 +30,16 @@ const LATE: Duration = Duration::from_secs(5);
 /// Accepts other nodes on this worker while the worker runs.
 pub(crate) fn accept(worker: &Rc<Worker>, shared: &Arc<NodeShared>, listener: Box<dyn Listener>) {
     let (here, own) = (Rc::clone(worker), Arc::clone(shared));
-    let strangers = Unauthenticated::new(worker, listener.transport(), move |incoming, place| {
+    let transport = listener.transport();
+    let strangers = Unauthenticated::new(worker, transport, move |incoming, place| {
         let (here, own) = (Rc::clone(&here), Arc::clone(&own));
         async move {
             let _place = place;
-            welcome::welcome(&here, &own, incoming).await;
+            welcome::welcome(&here, &own, (transport, incoming)).await;
         }
     });
     // After a handover, the packets of a UDP handshake in progress still reach this process.
-    let lasts = if listener.transport().stays() { LATE } else { Duration::ZERO };
+    let lasts = if transport.stays() { LATE } else { Duration::ZERO };
     spawn_local(async move {
         handover::serving().await;
         let handed_over = async {

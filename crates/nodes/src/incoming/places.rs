@@ -4,10 +4,12 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cluster::names::NodeId;
 use logging::RepeatLimit;
+use net::brake::Failures;
+use net::source::prefix;
 use node::session::Session;
 use proto::greeting::{LinkSecret, Name};
 use proto::{InstanceId, LinkId};
@@ -18,6 +20,12 @@ use crate::lock::lock;
 /// during an upgrade two processes have links.
 const LINKS_MAX: usize = 64;
 
+/// The most pairs of a name and a source that have failed to prove the secret of the cluster.
+const GUESSERS: usize = 1024;
+
+/// The pause after such a failure doubles so often, to 3.2 s: less than the time-out of a greeting.
+const DOUBLINGS: u32 = 5;
+
 /// The links of other nodes, over all workers.
 #[derive(Debug)]
 pub(crate) struct Incomings {
@@ -27,6 +35,7 @@ pub(crate) struct Incomings {
     complaints: Mutex<RepeatLimit<(IpAddr, String)>>,
     /// The last failed log-in, and why it failed.
     refused: Mutex<Option<(IpAddr, String)>>,
+    failures: Mutex<Failures<(Name, IpAddr)>>,
 }
 
 /// A link of another node.
@@ -45,8 +54,9 @@ pub(super) struct IncomingPlace {
 impl Default for Incomings {
     fn default() -> Self {
         let complaints = Mutex::new(RepeatLimit::new());
+        let failures = Mutex::new(Failures::new(GUESSERS, DOUBLINGS));
         let (places, refused) = Default::default();
-        Self { places, generation: ::link::random(), complaints, refused }
+        Self { places, generation: ::link::random(), complaints, refused, failures }
     }
 }
 
@@ -77,6 +87,12 @@ impl Incomings {
         is_own.then(|| place.secret.clone())
     }
 
+    /// Counts a wrong proof of the secret of the cluster. Returns the time for which its refusal
+    /// waits.
+    pub(super) fn brake(&self, name: &Name, source: IpAddr, now: Instant) -> Duration {
+        lock(&self.failures).count((name.clone(), prefix(source)), now)
+    }
+
     /// Forgets a link that has ended.
     pub(super) fn forget(&self, link: LinkId) {
         self.places().remove(&link);
@@ -98,5 +114,27 @@ impl Incomings {
     pub(super) fn complain(&self, source: IpAddr, why: &str) -> Option<u64> {
         *lock(&self.refused) = Some((source, why.to_owned()));
         lock(&self.complaints).pass((source, why.to_owned()), Instant::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn wrong_proofs_wait_longer_each_time_and_a_neighbour_does_not() {
+        let (incomings, now) = (Incomings::default(), Instant::now());
+        let source = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let [a, b] = ["a", "b"].map(|name| Name::new(name).unwrap());
+        let pauses = [(); 7].map(|()| incomings.brake(&a, source, now).as_millis());
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 3200]);
+        assert_eq!(incomings.brake(&b, source, now).as_millis(), 100, "another name");
+        assert_eq!(
+            incomings.brake(&a, [192, 0, 2, 1].into(), now).as_millis(),
+            100,
+            "another source"
+        );
     }
 }

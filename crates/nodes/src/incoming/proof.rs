@@ -1,6 +1,7 @@
 //! The proof of another node: its certificate, which the handshake has verified. The greeting gets
 //! the name of the node that the certificate proves, so a greeting of another node, or of a client
-//! with a certificate of the same authority, fails.
+//! with a certificate of the same authority, fails. Over `tcp://` there is no certificate, and the
+//! greeting proves the name.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
@@ -26,6 +27,8 @@ impl ShownName {
 pub(super) struct OfNode {
     pub(super) incoming: Box<dyn Incoming>,
     pub(super) shown: ShownName,
+    /// The transport has no certificates.
+    pub(super) is_plain: bool,
 }
 
 impl Incoming for OfNode {
@@ -38,9 +41,12 @@ impl Incoming for OfNode {
     }
 
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
-        let Self { incoming, shown } = *self;
+        let Self { incoming, shown, is_plain } = *self;
         Box::pin(async move {
             let mut carrier = incoming.handshake().await?;
+            if is_plain {
+                return Ok(carrier);
+            }
             let named = carrier.peer.certificate_name.take();
             // An empty name is the name of nobody, and no name would be no certificate.
             let node = named.as_deref().and_then(proved);

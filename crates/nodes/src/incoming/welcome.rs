@@ -4,11 +4,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::link::server::{LogInError, log_in};
+use families::nodes::is_plain_transport;
 use logging::AUDIT;
 use net::source::prefix;
 use node::session::Worker;
 use proto::greeting::Refusal;
-use transport::{CarrierError, Incoming};
+use transport::{CarrierError, Incoming, Transport};
 
 use super::arrival::NodeArrival;
 use super::proof::{OfNode, ShownName};
@@ -19,11 +20,12 @@ use crate::shared::NodeShared;
 pub(super) async fn welcome(
     worker: &Rc<Worker>,
     shared: &Arc<NodeShared>,
-    incoming: Box<dyn Incoming>,
+    (transport, incoming): (Transport, Box<dyn Incoming>),
 ) {
+    let is_plain = is_plain_transport(transport);
     let (remote, shown) = (incoming.remote(), ShownName::default());
-    let incoming = Box::new(OfNode { incoming, shown: shown.clone() });
-    let verifier = NodeVerifier::new(shared);
+    let incoming = Box::new(OfNode { incoming, shown: shown.clone(), is_plain });
+    let verifier = NodeVerifier::new(shared, is_plain);
     let arrival = NodeArrival { worker, shared };
     let Err(error) = log_in(incoming, &verifier, &arrival).await else { return };
     let refusal = match &error {
@@ -64,6 +66,13 @@ fn reason(
     }
     if !matches!(refusal, Some(Refusal::CertificateName | Refusal::BadCredential)) {
         return None;
+    }
+    if verifier.is_plain() {
+        return Some(
+            "it does not prove its name by the secret of the cluster: its `cluster.secret` is \
+             another, or it has taken this node for another node"
+                .to_owned(),
+        );
     }
     Some(match shown.get() {
         Some(name) if name.is_empty() => {

@@ -132,17 +132,17 @@ mod tests {
     use cluster::node::PeerMessage;
     use cluster_node::LivingNode;
     use config::{ServerFlags, Sources, Text};
-    use families::nodes::{NodeCertificates, NodeTransports};
+    use families::nodes::NodeTransports;
     use node::memory;
     use node::session::{State, Workers};
     use proto::Hop;
-    use testkit::certs::{Authority, Flaw};
     use tokio::sync::watch;
     use tokio::task::LocalSet;
     use tokio::time::sleep;
     use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
     use super::*;
+    use crate::listeners::PlainKeys;
     use crate::mail::Mail;
     use crate::serves::{HopStream, ServesHops};
     use crate::shared::SharedParts;
@@ -190,11 +190,6 @@ mod tests {
 
     /// Node `a`, with a worker whose thread has the clock of the test.
     fn ground(workers: &Workers, table: &Arc<Table>) -> (Rc<Worker>, Arc<NodeShared>) {
-        let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("c").unwrap());
-        let ca = authority.save(folder.path()).unwrap();
-        let leaf = authority.client(&[], "node:a", Flaw::None).unwrap();
-        let (cert, key) = leaf.save(folder.path(), "a").unwrap();
-        let certificates = NodeCertificates::load(&ca, &cert, &key).unwrap();
         let text = Text { name: "server.yaml", text: "listen: tcp://127.0.0.1:0\nclients: []\n" };
         let read = |_: &Path| Err("no files".to_owned());
         let sources = Sources { env: &|_: &str| None, read: &read };
@@ -202,7 +197,8 @@ mod tests {
         let shared = NodeShared::new(SharedParts {
             own: NodeId::new("a").unwrap(),
             name: "a".parse().unwrap(),
-            transports: NodeTransports::new(certificates),
+            transports: NodeTransports::new(None),
+            keys: PlainKeys::default(),
             common: config.config.common,
             handles: Arc::clone(workers.handles()),
             table: Arc::clone(table) as _,

@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::link::client::{Client, Report, StandbyPath};
-use ::link::{Link, Path, Retry};
+use ::link::{Link, Retry};
 use node::session::Worker;
-use proto::greeting::{Features, Identity};
+use proto::greeting::Features;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{Instant, sleep};
 
 use super::owner::OutgoingOwner;
+use super::paths::NodePaths;
 use super::remote::Remote;
 use super::trouble;
 use crate::names::certificate_name;
@@ -92,7 +93,7 @@ pub(super) fn start(
     worker: &Rc<Worker>,
     shared: &Arc<NodeShared>,
     remote: &Arc<Remote>,
-    paths: Vec<Path>,
+    paths: NodePaths,
 ) -> LinkKeeper {
     let leaving = Arc::<AtomicBool>::default();
     let client = client(worker, shared, remote, (paths, &leaving));
@@ -120,8 +121,9 @@ fn client(
     worker: &Rc<Worker>,
     shared: &Arc<NodeShared>,
     remote: &Remote,
-    (paths, leaving): (Vec<Path>, &Arc<AtomicBool>),
+    (ways, leaving): (NodePaths, &Arc<AtomicBool>),
 ) -> Client {
+    let NodePaths { paths, identity } = ways;
     Client {
         paths,
         standby: StandbyPath::Nowhere,
@@ -129,7 +131,7 @@ fn client(
         spreads: false,
         features: Features::OF_NODE,
         name: shared.name.clone(),
-        identity: Identity::Certificate,
+        identity,
         instance: shared.instance,
         logged_in: Arc::default(),
         shares: Arc::default(),
@@ -193,7 +195,8 @@ fn tell(shared: &NodeShared, remote: &Remote, kept: &KeptLink, report: &Report<'
     let node = &remote.node;
     match report {
         Report::Unreachable { path, error, .. } => {
-            let trouble = trouble::of(&shared.own, node, error);
+            let is_plain = path.url.starts_with("tcp://");
+            let trouble = trouble::of(&shared.own, node, (error, is_plain));
             remote
                 .fail(format!("{}: {}", path.url, trouble.text), trouble.lasts && !kept.has_link());
         }

@@ -1,8 +1,9 @@
 //! Why a node is not reached, as text: the reason, and what helps.
 
 use cluster::names::NodeId;
+use link::GreetError;
 use link::client::DialError;
-use proto::greeting::Refusal;
+use proto::greeting::{GreetingError, Refusal};
 use transport::CarrierError;
 
 use crate::names::certificate_name;
@@ -14,8 +15,12 @@ pub(super) struct DialTrouble {
     pub(super) lasts: bool,
 }
 
-/// The reason of a failed attempt of node `own` to reach `node`.
-pub(super) fn of(own: &NodeId, node: &NodeId, error: &DialError) -> DialTrouble {
+/// The reason of a failed attempt of node `own` to reach `node`. `is_plain`: over `tcp://`.
+pub(super) fn of(
+    own: &NodeId,
+    node: &NodeId,
+    (error, is_plain): (&DialError, bool),
+) -> DialTrouble {
     let (ours, theirs) = (certificate_name(own), certificate_name(node));
     let text = match error {
         DialError::Carrier(CarrierError::Certificate(text)) => Some(format!(
@@ -24,7 +29,17 @@ pub(super) fn of(own: &NodeId, node: &NodeId, error: &DialError) -> DialTrouble 
         DialError::Carrier(CarrierError::PinMismatch { .. }) => {
             Some(format!("{error}; the record of node {node} has the pin of another key"))
         }
+        DialError::Greet(GreetError::Greeting(GreetingError::Unproven)) if is_plain => {
+            Some(format!(
+                "what answers does not prove the secret of the cluster; at this address must be node \
+             {node}, with the `cluster.secret` of this node"
+            ))
+        }
         DialError::Greet(greet) => match greet.refusal() {
+            Some(Refusal::BadCredential) if is_plain => Some(format!(
+                "the proof of this node is refused; at this address must be node {node}, with the \
+                 `cluster.secret` of this node"
+            )),
             Some(Refusal::CertificateName | Refusal::BadCredential) => Some(format!(
                 "node {node} refuses the certificate of this node: its name must be `{ours}`"
             )),
@@ -57,9 +72,6 @@ pub(super) fn too_old(node: &NodeId) -> String {
 mod tests {
     use std::io;
 
-    use link::GreetError;
-    use proto::greeting::GreetingError;
-
     use super::*;
 
     #[test]
@@ -67,6 +79,15 @@ mod tests {
         let [own, node] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
         let refused =
             |refusal| DialError::Greet(GreetError::Greeting(GreetingError::Refused(refusal)));
+        let unproven = DialError::Greet(GreetError::Greeting(GreetingError::Unproven));
+        for (error, text) in [
+            (refused(Refusal::BadCredential), "the proof of this node is refused"),
+            (unproven, "does not prove the secret of the cluster"),
+        ] {
+            let trouble = of(&own, &node, (&error, true));
+            assert!(trouble.text.contains(text), "{}", trouble.text);
+            assert!(trouble.lasts, "{text}");
+        }
         let wrong = CarrierError::Certificate("its certificate is that of node:c".to_owned());
         let silent = io::Error::new(io::ErrorKind::TimedOut, "no answer").into();
         for (error, text, lasts) in [
@@ -77,7 +98,7 @@ mod tests {
             (refused(Refusal::Unavailable), "is stopping", false),
             (DialError::Carrier(silent), "no answer", false),
         ] {
-            let trouble = of(&own, &node, &error);
+            let trouble = of(&own, &node, (&error, false));
             assert!(trouble.text.contains(text), "{}", trouble.text);
             assert_eq!(trouble.lasts, lasts, "{text}");
         }

@@ -14,7 +14,7 @@ use super::CREDENTIALS_MAX;
 
 type Secret = Zeroizing<[u8; 32]>;
 
-fn mac(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
+pub(super) fn mac(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
     mac_of_any(key, parts)
 }
 

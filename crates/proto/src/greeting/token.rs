@@ -107,6 +107,11 @@ impl Token {
         Ok(Self(Zeroizing::new(bytes.into())))
     }
 
+    /// A derived key as a token.
+    pub(super) fn of_key(key: [u8; 32]) -> Self {
+        Self(Zeroizing::new(Box::new(key)))
+    }
+
     /// The server's half of this token. The token cannot be computed from it.
     #[must_use]
     pub fn stored(&self) -> StoredCredential {

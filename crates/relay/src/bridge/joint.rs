@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
+use net::pages::Pages;
 use net::pool;
 use proto::{HEAD_ROOM, Open, ResetCode};
 use tokio::task::spawn_local;
@@ -78,6 +79,13 @@ pub fn bridge(
     Ok(Rc::new(first))
 }
 
+/// Pages that wait when both links end are those of a stream that was reset.
+impl Drop for Half {
+    fn drop(&mut self) {
+        self.queue.get_mut().clear();
+    }
+}
+
 impl Half {
     fn with_inlet(&self, command: impl FnOnce(&dyn Inlet)) {
         if let Some(inlet) = &*self.inlet.borrow() {
@@ -131,6 +139,14 @@ impl End {
         sent
     }
 
+    /// Counts bytes that the peer has sent.
+    fn count(&self, bytes: usize) {
+        match self.side {
+            0 => self.joint.crossing.count_in(bytes),
+            _ => self.joint.crossing.count_out(bytes),
+        }
+    }
+
     /// The direction of the bytes of this stream.
     const fn way(&self) -> Way {
         match self.side {
@@ -177,7 +193,7 @@ impl End {
     fn abort(&self, code: ResetCode) {
         for half in &self.joint.halves {
             half.is_deaf.set(true);
-            half.queue.take();
+            half.queue.take().clear();
         }
         let (mine, other) = (self.mine().inlet.take(), self.other().inlet.take());
         if let Some(inlet) = other {
@@ -190,11 +206,7 @@ impl End {
 impl Outlet for End {
     fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize {
         let mine = self.mine();
-        let bytes = pieces.iter().map(Bytes::len).sum();
-        match self.side {
-            0 => self.joint.crossing.count_in(bytes),
-            _ => self.joint.crossing.count_out(bytes),
-        }
+        self.count(pieces.iter().map(Bytes::len).sum());
         if mine.is_deaf.get() {
             return throw_away(pieces);
         }
@@ -209,6 +221,28 @@ impl Outlet for End {
         drop(queue);
         // Bytes behind queued bytes move with them, when there is room or they are due.
         if is_first && is_paced { self.send_on() } else { sent }
+    }
+
+    fn takes_pages(&self) -> bool {
+        let mine = self.mine();
+        let is_welcome = !mine.is_deaf.get()
+            && self.rates().is_none()
+            && !mine.queue.borrow().is_full_of_pages();
+        let other = self.other().inlet.borrow();
+        is_welcome && other.as_ref().is_some_and(|inlet| inlet.pages().is_some())
+    }
+
+    fn deliver_pages(&self, pages: Pages) -> usize {
+        let (mine, size) = (self.mine(), pages.len());
+        self.count(size);
+        if mine.is_deaf.get() {
+            pages.discard();
+            return size;
+        }
+        let is_first = mine.queue.borrow().is_empty();
+        mine.queue.borrow_mut().push_pages(pages);
+        // Pages behind queued bytes move with them.
+        if is_first { self.send_on() } else { 0 }
     }
 
     fn finish(&self) {
@@ -278,5 +312,179 @@ fn send_on(inlet: &dyn Inlet, pieces: &mut VecDeque<Bytes>) -> usize {
         inlet.send(&mut frame);
         pool::give(frame);
         sent += size;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use proto::{Priority, Target};
+    use transport::PageInlet;
+
+    use super::*;
+    use crate::pipe::paged;
+
+    /// What a link got of its stream.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    enum Got {
+        Bytes(Vec<u8>),
+        Pages(Vec<u8>),
+        Consumed(usize),
+        Ended,
+    }
+
+    /// One of two links, in memory.
+    #[derive(Debug, Default)]
+    struct Line {
+        got: RefCell<Vec<Got>>,
+        room: Cell<usize>,
+        takes_pages: Cell<bool>,
+        outlet: RefCell<Option<Rc<dyn Outlet>>>,
+    }
+
+    impl Line {
+        fn got(&self) -> Vec<Got> {
+            self.got.take()
+        }
+    }
+
+    #[derive(Debug)]
+    struct LineInlet(Rc<Line>);
+
+    impl Inlet for LineInlet {
+        fn room(&self) -> usize {
+            self.0.room.get()
+        }
+
+        fn send(&self, frame: &mut BytesMut) {
+            let payload = frame.split_off(HEAD_ROOM).to_vec();
+            frame.clear();
+            self.0.room.set(self.0.room.get() - payload.len());
+            self.0.got.borrow_mut().push(Got::Bytes(payload));
+        }
+
+        fn pages(&self) -> Option<&dyn PageInlet> {
+            self.0.takes_pages.get().then_some(self)
+        }
+
+        fn finish(&self) {
+            self.0.got.borrow_mut().push(Got::Ended);
+        }
+
+        fn reset(&self, _: ResetCode) {
+            self.0.got.borrow_mut().push(Got::Ended);
+        }
+
+        fn stop(&self, _: ResetCode) {}
+
+        fn consumed(&self, bytes: usize) {
+            self.0.got.borrow_mut().push(Got::Consumed(bytes));
+        }
+    }
+
+    impl PageInlet for LineInlet {
+        fn page_room(&self) -> usize {
+            self.0.room.get()
+        }
+
+        fn send_pages(&self, pages: Pages) {
+            let mut seen = BytesMut::new();
+            pages.copy_out(&mut seen).unwrap();
+            self.0.room.set(self.0.room.get() - seen.len());
+            self.0.got.borrow_mut().push(Got::Pages(seen.to_vec()));
+        }
+    }
+
+    #[derive(Debug)]
+    struct Opens(Rc<Line>);
+
+    impl Connector for Opens {
+        fn open(&self, _: Open, outlet: Rc<dyn Outlet>) -> Result<Box<dyn Inlet>, OpenError> {
+            self.0.outlet.replace(Some(outlet));
+            Ok(Box::new(LineInlet(Rc::clone(&self.0))))
+        }
+    }
+
+    /// The link from which the bytes come, the outlet of its stream, and the link of the other
+    /// stream, which takes pages and has room for these bytes.
+    fn joined(room: usize) -> (Rc<Line>, Rc<dyn Outlet>, Rc<Line>) {
+        let (from, to) = (Rc::<Line>::default(), Rc::<Line>::default());
+        to.room.set(room);
+        to.takes_pages.set(true);
+        let open = Open {
+            target: Target::Service("a".to_owned()),
+            visitor: None,
+            priority: Priority::Bulk,
+            fields: None,
+        };
+        let accepted = Box::new(LineInlet(Rc::clone(&from)));
+        let opens = Opens(Rc::clone(&to));
+        let outlet = bridge(accepted, &opens, open, Crossing::default()).unwrap();
+        (from, outlet, to)
+    }
+
+    fn bytes(bytes: &[u8]) -> Got {
+        Got::Bytes(bytes.to_vec())
+    }
+
+    fn pages(bytes: &[u8]) -> Got {
+        Got::Pages(bytes.to_vec())
+    }
+
+    #[tokio::test]
+    async fn pages_pass_as_pages_and_are_split_where_there_is_less_room() {
+        let (from, outlet, to) = joined(6);
+        assert!(outlet.takes_pages());
+        assert_eq!(outlet.deliver_pages(paged(b"abcd").await), 4);
+        assert_eq!(to.got(), [pages(b"abcd")]);
+        assert_eq!(outlet.deliver_pages(paged(b"efgh").await), 2, "the rest waits");
+        assert_eq!(outlet.deliver(&mut VecDeque::from([Bytes::from_static(b"ij")])), 0);
+        assert_eq!(outlet.deliver_pages(paged(b"kl").await), 0);
+        assert_eq!(to.got(), [pages(b"ef")]);
+        outlet.finish();
+        let far = to.outlet.borrow().clone().unwrap();
+        for (room, expected) in [
+            (1, vec![pages(b"g")]),
+            (2, vec![pages(b"h"), bytes(b"i")]),
+            (9, vec![bytes(b"j"), pages(b"kl"), Got::Ended]),
+        ] {
+            to.room.set(room);
+            far.room();
+            assert_eq!(to.got(), expected);
+        }
+        assert_eq!(from.got(), [1, 2, 3].map(Got::Consumed));
+        assert_eq!(net::pages::pipes().0, 0);
+    }
+
+    #[tokio::test]
+    async fn pages_are_copied_where_the_other_stream_has_stopped_to_take_them() {
+        let (_, outlet, to) = joined(2);
+        assert_eq!(outlet.deliver_pages(paged(b"abcd").await), 2);
+        to.takes_pages.set(false);
+        assert!(!outlet.takes_pages());
+        assert_eq!(outlet.deliver_pages(paged(b"ef").await), 0, "it was on its way");
+        to.room.set(9);
+        to.outlet.borrow().clone().unwrap().room();
+        assert_eq!(to.got(), [pages(b"ab"), bytes(b"cd"), bytes(b"ef")]);
+    }
+
+    #[tokio::test]
+    async fn a_stream_holds_few_pipes_and_gives_them_back_when_it_is_reset() {
+        let (_, outlet, to) = joined(0);
+        let mut held = 0;
+        while outlet.takes_pages() {
+            assert_eq!(outlet.deliver_pages(paged(b"a").await), 0);
+            held += 1;
+        }
+        assert_eq!((held, net::pages::pipes().0), (4, 4));
+        outlet.reset(ResetCode::Aborted);
+        assert_eq!(net::pages::pipes().0, 0);
+        assert_eq!(outlet.deliver_pages(paged(b"a").await), 1, "nobody takes it any more");
+        assert_eq!(to.got(), [Got::Ended]);
+        let (_, outlet, to) = joined(0);
+        assert_eq!(outlet.deliver_pages(paged(b"a").await), 0);
+        // Both links end without a reset, as when their worker stops.
+        drop((outlet, to.outlet.take()));
+        assert_eq!(net::pages::pipes().0, 0);
     }
 }

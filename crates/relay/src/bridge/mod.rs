@@ -10,6 +10,9 @@
 //! nothing is buffered beyond both windows, and a reader that pauses at one end pauses the writer
 //! at the other end.
 //!
+//! Between two links whose carriers move pages, a bulk stream of one worker crosses as pages: they
+//! pass the joint by reference, and wait in the queue as bytes do ([`send_pages`]).
+//!
 //! Bytes that wait for a rate of the clients stay in the same queue, bounded by the window of their
 //! stream.
 //!
@@ -34,7 +37,7 @@ mod lane;
 mod span;
 
 use net::pool;
-use proto::HEAD_ROOM;
+use proto::{HEAD_ROOM, ResetCode};
 use transport::Inlet;
 
 pub use crossing::Crossing;
@@ -50,7 +53,21 @@ use crate::pipe::Queue;
 fn send_queued(queue: &mut Queue, inlet: &dyn Inlet, most: usize) -> usize {
     let mut sent = 0;
     loop {
-        let size = queue.len().min(most - sent).min(inlet.room());
+        if queue.begins_with_pages() {
+            match send_pages(queue, inlet, most - sent) {
+                Some(0) => return sent,
+                Some(size) => sent += size,
+                // They are in memory now.
+                None if queue.unfold().is_ok() => {}
+                None => {
+                    // This does not occur, because the system loses no bytes of a pipe.
+                    inlet.reset(ResetCode::Internal);
+                    return sent + queue.clear();
+                }
+            }
+            continue;
+        }
+        let size = queue.in_memory().min(most - sent).min(inlet.room());
         if size == 0 {
             return sent;
         }
@@ -61,4 +78,19 @@ fn send_queued(queue: &mut Queue, inlet: &dyn Inlet, most: usize) -> usize {
         pool::give(frame);
         sent += size;
     }
+}
+
+/// Sends at most `most` bytes of the pages at the front of a queue, as far as the stream has room.
+/// Returns the number of bytes sent. `None`: the stream takes no pages now, or there is no pipe to
+/// split them.
+fn send_pages(queue: &mut Queue, inlet: &dyn Inlet, most: usize) -> Option<usize> {
+    let to = inlet.pages()?;
+    let room = to.page_room().min(most);
+    if room == 0 {
+        return Some(0);
+    }
+    let pages = queue.take_pages(room)?;
+    let size = pages.len();
+    to.send_pages(pages);
+    Some(size)
 }

@@ -74,8 +74,8 @@ impl Queue {
         }
     }
 
-    /// Appends pages. Only a socket takes them from the queue.
-    pub(super) fn push_pages(&mut self, pages: Pages) {
+    /// Appends pages. A socket or [`Self::take_pages`] takes them from the queue.
+    pub(crate) fn push_pages(&mut self, pages: Pages) {
         self.seal();
         self.chunks.push_back(Chunk::Pages(pages));
     }
@@ -106,8 +106,33 @@ impl Queue {
         Poll::Ready(Ok(written))
     }
 
+    /// The number of bytes in memory before the first pages.
+    pub(crate) fn in_memory(&self) -> usize {
+        let in_memory = self.chunks.iter().take_while(|chunk| matches!(chunk, Chunk::Bytes(_)));
+        let tail = if self.has_pages() { 0 } else { self.tail.len() };
+        in_memory.map(Chunk::len).sum::<usize>() + tail
+    }
+
+    /// Whether pages are at the front.
+    pub(crate) fn begins_with_pages(&self) -> bool {
+        matches!(self.chunks.front(), Some(Chunk::Pages(_)))
+    }
+
+    /// Takes at most `most` bytes of the pages at the front. `None`: they must be copied
+    /// ([`Self::unfold`]).
+    pub(crate) fn take_pages(&mut self, most: usize) -> Option<Pages> {
+        let Some(Chunk::Pages(pages)) = self.chunks.front_mut() else { return None };
+        if pages.len() > most {
+            return pages.split_front(most);
+        }
+        let Some(Chunk::Pages(pages)) = self.chunks.pop_front() else { return None };
+        // An idle stream holds no buffer.
+        self.advance(0);
+        Some(pages)
+    }
+
     /// Whether no more pages may be queued.
-    pub(super) fn is_full_of_pages(&self) -> bool {
+    pub(crate) fn is_full_of_pages(&self) -> bool {
         let pages = |chunk: &&Chunk| matches!(chunk, Chunk::Pages(_));
         self.chunks.iter().filter(pages).count() >= PAGES_MOST
     }
@@ -132,7 +157,10 @@ impl Queue {
     }
 
     /// Copies the pages at the front into memory.
-    fn unfold(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The bytes are lost, so the stream must be reset.
+    pub(crate) fn unfold(&mut self) -> io::Result<()> {
         if let Some(Chunk::Pages(_)) = self.chunks.front()
             && let Some(Chunk::Pages(pages)) = self.chunks.pop_front()
         {

@@ -9,8 +9,12 @@ use std::time::Duration;
 use cluster::names::NodeId;
 use config::Common;
 use node::session::{Handle, Worker};
-use nodes::{HopStream, Mail, NodeLinks, NodeListeners, NodeSide, PeerSettings, ServesHops};
+use nodes::{
+    HopStream, Mail, NodeLinks, NodeListeners, NodeSide, PeerFiles, PeerSettings, ServesHops,
+};
+use proto::greeting::NodeKey;
 use proto::{Hop, NodeQuestion};
+use termination::CommonSecret;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -38,16 +42,26 @@ pub(crate) struct NodeParts {
     far: Arc<FarServices>,
 }
 
+/// The purpose of the key that is derived from the secret of the cluster for links over `tcp://`.
+const LINKS: &str = "links between nodes";
+
 /// The settings of the links to other nodes.
 fn peer_settings(config: &config::Cluster) -> PeerSettings {
     let peers = &config.peers;
-    let tls = &peers.tls;
-    PeerSettings {
-        listen: peers.listen.clone(),
-        advertise: peers.advertise.clone(),
+    let files = peers.tls.as_ref().map(|tls| PeerFiles {
         ca: tls.ca.clone(),
         cert: tls.identity.cert.clone(),
         key: tls.identity.key.clone(),
+    });
+    let secrets = config.secrets.iter().filter_map(|token| {
+        let secret = CommonSecret::new([token.secret.reveal()])?;
+        secret.key(LINKS).map(NodeKey::new)
+    });
+    PeerSettings {
+        listen: peers.listen.clone(),
+        advertise: peers.advertise.clone(),
+        tls: files,
+        keys: secrets.collect(),
     }
 }
 

@@ -12,6 +12,9 @@ use crate::harness::{LONG, Origin, SOON, free_port, run, tunnel, wait};
 
 const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 
+/// The secret of a cluster whose nodes reach each other over `tcp://`.
+const SECRET: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3uq7xJ2vKp0mZ";
+
 /// The names of the nodes. Node `a` has the address 127.0.0.1, `b` 127.0.0.2, and `c` 127.0.0.3.
 pub(crate) const NODES: [&str; 3] = ["a", "b", "c"];
 
@@ -28,6 +31,8 @@ pub(crate) struct Stage {
     /// The port for clients, for other nodes, of names, and the public ports over TCP and UDP.
     ports: [u16; 5],
     origin: Origin,
+    /// The nodes have no certificates and reach each other over `tcp://`.
+    is_plain: bool,
 }
 
 fn at(node: usize, port: u16) -> SocketAddr {
@@ -65,6 +70,10 @@ fn echo_datagrams() -> u16 {
 
 impl Stage {
     pub(crate) fn new() -> Self {
+        Self::start(false)
+    }
+
+    fn start(is_plain: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let certs = dir.path().join("certs");
         let made = run(tunnel(&["generate", "certs", "--node", "a", "b", "c", "-o"]).arg(certs));
@@ -77,6 +86,7 @@ impl Stage {
             client: None,
             ports: std::array::from_fn(|_| free_port()),
             origin: Origin::start(respond),
+            is_plain,
         };
         stage.start_etcd();
         for (node, name) in NODES.into_iter().enumerate() {
@@ -96,15 +106,21 @@ impl Stage {
     fn write_node(&self, node: usize) {
         let [clients, peers, names, tcp, udp] = self.ports;
         let (ip, name, dir) = (at(node, 0).ip(), NODES[node], self.dir.path().display());
+        let links = if self.is_plain {
+            format!("secret: {SECRET}\n  peers: {{ listen: 'tcp://{ip}:{peers}' }}\n")
+        } else {
+            format!(
+                "peers: {{ listen: 'quic://{ip}:{peers}', ca: certs/ca.crt, \
+                 cert: certs/node-{name}.crt, key: certs/node-{name}.key }}\n"
+            )
+        };
         let text = format!(
             "listen: tcp://{ip}:{clients}\npublic_bind: {ip}\nhttp: {{ listen: '{ip}:{names}' }}\n\
              state_dir: {dir}/{name}-state\ncontrol: {dir}/{name}.sock\n\
              clients: [{{ name: home, token: {TOKEN}, \
              allow: {{ tcp: {tcp}, udp: {udp}, http: {HOST} }} }}]\n\
              cluster:\n  name: test\n  node: {name}\n  \
-             directory: {{ etcd: 'http://127.0.0.1:{}' }}\n  \
-             peers: {{ listen: 'quic://{ip}:{peers}', ca: certs/ca.crt, \
-             cert: certs/node-{name}.crt, key: certs/node-{name}.key }}\n",
+             directory: {{ etcd: 'http://127.0.0.1:{}' }}\n  {links}",
             self.etcd_ports[0],
         );
         fs::write(self.dir.path().join(format!("{name}.yaml")), text).unwrap();
@@ -229,4 +245,15 @@ fn visitors_of_each_node_are_served_also_after_the_node_of_the_client_was_killed
     println!("served while the other nodes knew {known} nodes");
     stage.nodes[home] = start(stage.dir.path(), "server", NODES[home]);
     stage.wait_served(&[0, 1, 2]);
+}
+
+#[test]
+fn nodes_without_certificates_serve_visitors_over_tcp_by_the_secret_of_the_cluster() {
+    let mut stage = Stage::start(true);
+    stage.start_client();
+    stage.wait_served(&[0, 1, 2]);
+    let home = stage.home();
+    let other = (home + 1) % NODES.len();
+    stage.kill_node(home);
+    stage.wait_served(&[other]);
 }
