@@ -18,6 +18,7 @@ import { TestedDialog } from "./parts/tested.js";
 import { Certificates } from "./pages/certificates.js";
 import { ClientPage } from "./pages/client.js";
 import { Clients } from "./pages/clients.js";
+import { Cluster } from "./pages/cluster.js";
 import { Config } from "./pages/config.js";
 import { Enrol } from "./pages/enrol.js";
 import { Log } from "./pages/log.js";
@@ -33,7 +34,7 @@ import { Tools } from "./pages/tools.js";
 
 /** @type {Record<string, any>} */
 const PAGES = {
-  overview: Overview, clients: Clients, services: Services, streams: Streams, requests: Requests, log: Log,
+  overview: Overview, clients: Clients, cluster: Cluster, services: Services, streams: Streams, requests: Requests, log: Log,
   config: Config, tools: Tools, certificates: Certificates, settings: Settings,
 };
 /** Pages of one thing. @type {Record<string, any>} */

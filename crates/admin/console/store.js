@@ -12,7 +12,7 @@ const REQUESTS = 200;
 
 /** @typedef {import("./api-types.js").Figures} Figures a line of `/api/v1/events` */
 /** @typedef {"list"|"lines"|"lost"|"total"|"whole"|"revision"|"after"|"gone"|"memory_bytes"|"troubled_services"|"troubled_services_total"|"troubled_clients"|"troubled_clients_total"} Lists */
-/** @typedef {"drain_seconds"|"reload_error"|"descriptors_limit"|"udp"} Rare */
+/** @typedef {"drain_seconds"|"reload_error"|"descriptors_limit"|"udp"|"node"} Rare */
 /** @typedef {Required<Omit<Figures, Lists | Rare>> & Pick<Figures, Rare>} Totals */
 /** @typedef {{ streams: number, services: number, bytes_in: number, bytes_out: number, in_bytes_per_second: number, out_bytes_per_second: number }} Moved */
 /** When a row came, as `unix_millis` of its line. @typedef {{ told?: number }} Told */

@@ -382,7 +382,7 @@ mod tests {
         let (events, mut received) = EventSender::new(1);
         let (views, seen) = ViewSenders::new();
         let (_end, ended) = watch::channel(());
-        let (_cluster, ends) = Cluster::new(seen, ended);
+        let (_cluster, ends, _pages) = Cluster::new(seen, ended);
         let (lanes, _lane_ends) = Lanes::new();
         let (watch, _wanted) = watch::channel(None);
         let (_answers, answers) = mpsc::channel(1);

@@ -13,8 +13,10 @@ use cluster::record::At;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use crate::engine::Unanswered;
 use crate::mailbox::Mailbox;
 use crate::open::{GivenClaims, WantedClaim};
+use crate::pages::{PAGES, PageQuestion, RecordPage, WantedPage, unanswered};
 use crate::views::{HeldPorts, LivingNodes, Membership, Views};
 
 /// The most batches of claims, and the most questions, that wait until the node takes them. The
@@ -52,6 +54,7 @@ pub(crate) struct NodeEnds {
 pub struct Cluster {
     questions: mpsc::Sender<Question>,
     judgements: mpsc::Sender<Judgement>,
+    pages: mpsc::Sender<PageQuestion>,
     mailbox: Arc<Mailbox>,
     views: Views,
     /// Closed when the node has ended.
@@ -59,14 +62,19 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A handle of a node that shows these views, and the ends of the node.
-    pub(crate) fn new(views: Views, ended: watch::Receiver<()>) -> (Self, NodeEnds) {
+    /// A handle of a node that shows these views, the ends of the node, and the pages that are
+    /// asked for.
+    pub(crate) fn new(
+        views: Views,
+        ended: watch::Receiver<()>,
+    ) -> (Self, NodeEnds, mpsc::Receiver<PageQuestion>) {
         let (questions, asked) = mpsc::channel(QUESTIONS);
         let (judgements, to_judge) = mpsc::channel(QUESTIONS);
+        let (pages, to_read) = mpsc::channel(PAGES);
         let mailbox = Arc::new(Mailbox::default());
         let ends =
             NodeEnds { questions: asked, judgements: to_judge, mailbox: Arc::clone(&mailbox) };
-        (Self { questions, judgements, mailbox, views, ended }, ends)
+        (Self { questions, judgements, pages, mailbox, views, ended }, ends, to_read)
     }
 
     /// Claims resources: each alone, in the order of the batch. There is an answer for each claim,
@@ -119,6 +127,18 @@ impl Cluster {
             return vec![BlobOutcome::Away { may_be_done: false }; count];
         }
         outcomes.await.unwrap_or_else(|_| vec![BlobOutcome::Away { may_be_done: true }; count])
+    }
+
+    /// Reads a page of a table. Pages are read one after another, for at most 1 s each, over calls
+    /// of their own; nothing of them is kept.
+    ///
+    /// # Errors
+    /// The engine does not answer, or the node has ended.
+    pub async fn page(&self, wanted: WantedPage) -> Result<RecordPage, Unanswered> {
+        let ended = || unanswered("this node has ended");
+        let (reply, page) = oneshot::channel();
+        self.pages.send((wanted, reply)).await.map_err(|_| ended())?;
+        page.await.map_err(|_| ended())?
     }
 
     /// A node that was found for a client or a resource has refused an OPEN. What was found is

@@ -39,6 +39,7 @@
 //! | what has the node to know of the engine | [`Engine`] (`engine`), for etcd: `over_etcd` |
 //! | how are requests carried out, and when are they given up | `lanes` |
 //! | how are changes followed | `follower` |
+//! | how are the tables of the cluster read for people | [`Cluster::page`] (`pages`) |
 //! | which input goes to the node next, and what follows from its outputs | `task`, `driver` |
 //! | which claims and questions have no answer yet | `open` |
 //! | what is logged | `words` |
@@ -54,6 +55,7 @@ mod lanes;
 mod mailbox;
 mod open;
 mod over_etcd;
+mod pages;
 mod peers;
 mod task;
 mod views;
@@ -65,6 +67,7 @@ pub use handle::Cluster;
 pub use lanes::ANSWER;
 pub use open::WantedClaim;
 pub use over_etcd::{EtcdCaller, EtcdFollower};
+pub use pages::{PAGE_RECORDS, RecordPage, WantedPage};
 pub use peers::PeerMail;
 pub use task::{LEAVING, join, join_after};
 pub use views::{HeldPorts, LivingNode, LivingNodes, Membership};

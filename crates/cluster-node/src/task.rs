@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::heirloom::Heirloom;
+use cluster::keys::Keyspace;
 use cluster::node::NodeSettings;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -16,6 +17,7 @@ use crate::events::{EVENTS, EventSender, ServerEvents};
 use crate::follower::{REPORTS, follow};
 use crate::handle::{Cluster, NodeEnds};
 use crate::lanes::{Lanes, lane};
+use crate::pages::{PageQuestion, pages};
 use crate::peers::PeerMail;
 use crate::views::ViewSenders;
 
@@ -49,14 +51,14 @@ pub fn join_after<E: Engine, M: PeerMail>(
     let (events, received) = EventSender::new(EVENTS);
     let (senders, views) = ViewSenders::new();
     let (end, ended) = watch::channel(());
-    let (cluster, ends) = Cluster::new(views, ended);
+    let (cluster, ends, asked) = Cluster::new(views, ended);
     let node = async move {
         let left = tokio::select! {
             left = left => Some(left),
             () = ends.mailbox.leaves() => None,
         };
         match left {
-            Some(left) => run(settings, left, engine, ends, (mail, events, senders)).await,
+            Some(left) => run(settings, left, (engine, asked), ends, (mail, events, senders)).await,
             // The process ends before it was to serve.
             None => ends.mailbox.end(),
         }
@@ -69,7 +71,7 @@ pub fn join_after<E: Engine, M: PeerMail>(
 async fn run<E: Engine, M: PeerMail>(
     settings: NodeSettings,
     left: Option<Heirloom>,
-    engine: E,
+    (engine, asked): (E, mpsc::Receiver<PageQuestion>),
     ends: NodeEnds,
     (mail, events, views): (M, EventSender, ViewSenders),
 ) {
@@ -79,6 +81,7 @@ async fn run<E: Engine, M: PeerMail>(
     let (answers, answered) = mpsc::channel(ANSWERS);
     let (reports, reported) = mpsc::channel(REPORTS);
     let (watch, wanted) = watch::channel(None);
+    let keys = Keyspace::new(&settings.cluster);
     let out = Outlets { mail, lanes, watch, events, views };
     let driver = NodeDriver::new(settings, left.as_ref(), out, Arc::clone(&mailbox));
     let lease = tokio::select! {
@@ -87,6 +90,7 @@ async fn run<E: Engine, M: PeerMail>(
         () = lane(engine.caller(), claims, answers.clone()) => None,
         () = lane(engine.caller(), look_ups, answers.clone()) => None,
         () = lane(engine.caller(), blobs, answers.clone()) => None,
+        () = pages(engine.caller(), keys, asked) => None,
         () = follow(engine.follower(), wanted, reports) => None,
     };
     mailbox.end();

@@ -40,6 +40,7 @@ async fn two_nodes_agree() {
     scenes::an_old_release_frees_nothing(&one, &two).await;
     scenes::two_processes_settle(&mut one, &mut two).await;
     scenes::bytes_of_the_server_are_shared(&one, &two).await;
+    scenes::clients_are_listed_in_pages(&one, &two).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::blob::{BlobAct, BlobExpected, BlobOutcome, BlobWish};
-use cluster::keys::BlobPlace;
+use cluster::engine::KeyValue;
+use cluster::keys::{BlobPlace, PagedTable, RecordPlace};
 use cluster::names::{Generation, Instance};
 use cluster::node::{Located, OpenVerdict, PeerOpen, Subject};
-use cluster_node::ServerEvent;
+use cluster::record::{At, Record as _};
+use cluster_node::{RecordPage, ServerEvent, WantedPage};
 use tokio::time::{Instant, sleep};
 
 use crate::ground::{TestNode, client_name, eventually, held, is_taken_by, key};
@@ -107,6 +109,42 @@ pub(crate) async fn claims_of_a_dead_node_are_free_after_its_lease(one: TestNode
     one.task.abort();
     assert!(is_taken_by(&two.claim(4, "b", 2).await, &one));
     two.insist(4, LEASED).await;
+}
+
+/// The clients of all nodes are read page by page, at any node.
+pub(crate) async fn clients_are_listed_in_pages(one: &TestNode, two: &TestNode) {
+    let names = ["p/1", "p/2", "p/3", "p2"];
+    for (name, node) in names.into_iter().zip([one, two, one, two]) {
+        node.cluster.logged_in(client_name(name), Instance(7), 2);
+    }
+    let page = async |node: &TestNode, after: Option<&str>, limit| {
+        let after = after.map(|name| RecordPlace::At(client_name(name)));
+        let wanted = WantedPage { table: PagedTable::Homes, begins: "p/".to_owned(), after, limit };
+        node.cluster.page(wanted).await.unwrap()
+    };
+    let names_of = |page: &RecordPage| -> Vec<String> {
+        let name = |(place, found): &(RecordPlace, KeyValue)| {
+            let RecordPlace::At(client) = place else { panic!("{place:?}") };
+            assert_eq!(At::decode(&found.value).unwrap().homes.len(), 1);
+            client.to_string()
+        };
+        page.records.iter().map(name).collect()
+    };
+    for node in [one, two] {
+        let first = eventually(QUICK, async || {
+            let first = page(node, None, 200).await;
+            (first.records.len() == 3).then_some(first)
+        })
+        .await;
+        assert!(!first.more);
+        assert_eq!(names_of(&first), ["p/1", "p/2", "p/3"]);
+        let first = page(node, None, 2).await;
+        assert!(first.more);
+        assert_eq!(names_of(&first), ["p/1", "p/2"]);
+        let second = page(node, Some("p/2"), 2).await;
+        assert_eq!((names_of(&second), second.more), (vec!["p/3".to_owned()], false));
+        assert_eq!(page(node, Some("q"), 2).await, RecordPage::default());
+    }
 }
 
 /// Bytes of the server are the same at all nodes, written by one of two, taken once, and gone after

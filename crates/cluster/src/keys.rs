@@ -53,6 +53,34 @@ pub enum BlobPlace {
     Tickets(u32),
 }
 
+/// A table whose records can be read page by page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PagedTable {
+    /// `account`: accounts at certificate authorities.
+    Accounts,
+    /// `cert`: certificates.
+    Certificates,
+    /// `challenge`: answers to challenges.
+    Challenges,
+    /// `at`: the homes of clients.
+    Homes,
+    /// `tickets`: keys of session tickets.
+    Tickets,
+}
+
+impl PagedTable {
+    /// The first part of the keys of the table.
+    const fn part(self) -> &'static str {
+        match self {
+            Self::Accounts => "account",
+            Self::Certificates => "cert",
+            Self::Challenges => "challenge",
+            Self::Homes => "at",
+            Self::Tickets => "tickets",
+        }
+    }
+}
+
 impl BlobPlace {
     /// Whether the text of the place is short enough for a key.
     #[must_use]
@@ -147,6 +175,27 @@ impl Keyspace {
     #[must_use]
     pub fn unleased(&self) -> [Range; 4] {
         ["at", "former", "host", "port"].map(|table| self.below(table))
+    }
+
+    /// The records of a table whose names begin with a text, in the order of their keys: at most
+    /// `limit` records behind the record `after`. A record of another table is before all of them,
+    /// or behind all of them.
+    #[must_use]
+    pub fn page(
+        &self,
+        table: PagedTable,
+        begins: &str,
+        after: Option<&RecordPlace>,
+        limit: u32,
+    ) -> Range {
+        let prefix = format!("{}{}/{}", self.prefix, table.part(), escaped(begins));
+        let mut range = Range { limit, ..Range::below(&prefix.into()) };
+        if let Some(after) = after {
+            // The first key behind a key.
+            let next: Bytes = [&*self.of(after), &[0]].concat().into();
+            range.from = range.from.max(next);
+        }
+        range
     }
 
     /// A table.
@@ -368,6 +417,34 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_pages_of_a_table_have_each_record_once() {
+        let keys = Keyspace::new("c");
+        let at = |name: &str| RecordPlace::At(ClientName::new(name).unwrap());
+        let has = |range: &Range, key: &Bytes| {
+            range.from <= *key && range.to.as_ref().is_some_and(|to| key < to)
+        };
+        let all = keys.page(PagedTable::Homes, "", None, 7);
+        assert_eq!(all.limit, 7);
+        let of_table = places().into_iter().filter(|place| has(&all, &keys.of(place)));
+        assert!(of_table.clone().all(|place| matches!(place, RecordPlace::At(_))));
+        assert_eq!(of_table.count(), NAMES.len());
+        let begins = keys.page(PagedTable::Homes, "a/", None, 7);
+        let found: Vec<_> = NAMES.iter().filter(|name| has(&begins, &keys.of(&at(name)))).collect();
+        assert_eq!(found, [&"a/b"]);
+        // Behind a record are the records after it alone, and a page ends where its table ends.
+        let behind = keys.page(PagedTable::Homes, "", Some(&at("a")), 7);
+        assert_eq!(behind.to, all.to);
+        for name in NAMES {
+            let (key, first) = (keys.of(&at(name)), keys.of(&at("a")));
+            assert_eq!(has(&behind, &key), key > first, "{name}");
+        }
+        let elsewhere = keys.page(PagedTable::Homes, "b", Some(&at("a")), 7);
+        assert_eq!(elsewhere.from, keys.page(PagedTable::Homes, "b", None, 7).from);
+        let past = keys.page(PagedTable::Homes, "a", Some(&at("b")), 7);
+        assert!(!has(&past, &keys.of(&at("b"))) && past.from > past.to.unwrap_or_default());
     }
 
     #[test]

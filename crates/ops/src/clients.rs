@@ -1,11 +1,13 @@
 //! The clients of a server: the answers of `tunnel clients`, and the changes of a client's entry.
 //! Field names are an interface (`--json`): fields are added, and none is removed.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::WrongConfig;
+use crate::cluster::{ClusterClient, clients_table};
 use crate::enrol::{Allowed, Order};
 pub use crate::hold::Held;
 use crate::status::{ClientState, Session, State as _, Told, tables};
@@ -27,6 +29,10 @@ const RETRY_AFTER: &str = "10m";
 /// The longest `--retry-after` in seconds: a month.
 const RETRY_AFTER_MAX: u64 = 31 * 86_400;
 
+/// The most pages of connected clients of a cluster that the list of a node looks at: 1,000
+/// clients.
+pub const READ_PAGES: u32 = 5;
+
 /// The number of rights of a client that the list shows.
 const RIGHTS_SHOWN: usize = 3;
 
@@ -42,6 +48,17 @@ pub struct Clients {
     pub pin: Option<String>,
     /// The clients in the order of their names.
     pub list: Vec<Client>,
+    /// In a cluster: the clients that this node does not know and that are connected to other
+    /// nodes, in the order of their names. The first 1,000 connected clients of the cluster are
+    /// looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub elsewhere: Vec<ClusterClient>,
+    /// The cluster has further clients, which were not looked at.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
+    /// Why the clients of other nodes are not known; absent where they are, and without a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
 }
 
 /// The source from which a server knows a client.
@@ -101,6 +118,10 @@ pub struct Client {
     /// The last refused log-in under this name since the server's start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refused>,
+    /// In a cluster: the nodes at which the client is. The state is that at the node that was
+    /// asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
     /// The hold of the client; absent: the client is not on hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<Held>,
@@ -373,6 +394,10 @@ impl Client {
         self
     }
 
+    fn node_list(&self) -> String {
+        if self.nodes.is_empty() { "-".to_owned() } else { self.nodes.join(", ") }
+    }
+
     fn refusal(&self) -> String {
         self.refused.as_ref().map_or_else(
             || "-".to_owned(),
@@ -380,6 +405,23 @@ impl Client {
                 format!("{} ago from {address}: {reason}", duration(*seconds_ago))
             },
         )
+    }
+}
+
+impl Clients {
+    /// Adds connected clients of the cluster: those that the list has get their nodes.
+    pub fn join(&mut self, found: Vec<ClusterClient>) {
+        let mut places: HashMap<String, usize> = HashMap::new();
+        places.extend(self.list.iter().enumerate().map(|(n, client)| (client.name.clone(), n)));
+        for client in found {
+            let known = places.get(&client.name).and_then(|n| self.list.get_mut(*n));
+            match known {
+                Some(known) => known.nodes = client.node_names(),
+                // This node has not heard of the end of its own links.
+                None if client.nodes.iter().all(|node| node.here) => {}
+                None => self.elsewhere.push(client),
+            }
+        }
     }
 }
 
@@ -415,7 +457,7 @@ impl Rights {
 
 /// The list as a table.
 pub fn render(clients: &Clients, screen: Screen) -> Drawn {
-    let Clients { uptime_seconds, pin, list } = clients;
+    let Clients { uptime_seconds, pin, list, elsewhere, more, unknown } = clients;
     let mut sheet = Sheet::new(screen);
     let tell_pin = |sheet: &mut Sheet| {
         if let Some(pin) = pin {
@@ -425,9 +467,12 @@ pub fn render(clients: &Clients, screen: Screen) -> Drawn {
     if list.is_empty() {
         tell_pin(&mut sheet);
         sheet.line("the server knows no client");
+        tell_elsewhere(&mut sheet, elsewhere, *more, unknown.as_deref());
         return sheet.finish();
     }
-    let mut table = Table::new(vec![
+    // Without a cluster no client has a node.
+    let has_nodes = list.iter().any(|client| !client.nodes.is_empty());
+    let mut columns = vec![
         Column::new("client").text(),
         Column::new("from").worth(20),
         Column::new("state").text().state(),
@@ -435,11 +480,15 @@ pub fn render(clients: &Clients, screen: Screen) -> Drawn {
         Column::new("rights").text().worth(30),
         // `tunnel clients show` prints it in full.
         Column::new("last refusal").text().worth(10),
-    ]);
+    ];
+    if has_nodes {
+        columns.insert(3, Column::new("nodes").text().worth(70));
+    }
+    let mut table = Table::new(columns);
     let mut list: Vec<_> = list.iter().collect();
     list.sort_by(|a, b| natural(&a.name, &b.name));
     for client in &list {
-        let cells = [
+        let mut cells = vec![
             client.name.clone(),
             client.from.to_string(),
             client.state.to_string(),
@@ -447,6 +496,9 @@ pub fn render(clients: &Clients, screen: Screen) -> Drawn {
             client.rights.short(),
             client.refusal(),
         ];
+        if has_nodes {
+            cells.insert(3, client.node_list());
+        }
         table.row_of(client.state.tone(), cells);
     }
     let all = term::count(u64::try_from(list.len()).unwrap_or(u64::MAX), "client");
@@ -454,7 +506,31 @@ pub fn render(clients: &Clients, screen: Screen) -> Drawn {
     tell_pin(&mut sheet);
     sheet.gap();
     sheet.table(&table);
+    tell_elsewhere(&mut sheet, elsewhere, *more, unknown.as_deref());
     sheet.finish()
+}
+
+/// The clients of other nodes.
+fn tell_elsewhere(
+    sheet: &mut Sheet,
+    elsewhere: &[ClusterClient],
+    more: bool,
+    unknown: Option<&str>,
+) {
+    if let Some(why) = unknown {
+        sheet.gap();
+        sheet.line(format_args!("the clients of other nodes are not known: {why}"));
+    }
+    if !elsewhere.is_empty() {
+        sheet.gap();
+        sheet.line("connected to other nodes:");
+        sheet.gap();
+        sheet.table(&clients_table(elsewhere));
+    }
+    if more {
+        sheet.gap();
+        sheet.line("the cluster has more clients: tunnel cluster clients");
+    }
 }
 
 /// One client as text.
@@ -479,6 +555,9 @@ pub fn render_details(details: &Details, screen: Screen) -> Drawn {
         row("speed tests", allowed(client.rights.speedtest)),
         row("limits", limits.to_string()),
     ];
+    if !client.nodes.is_empty() {
+        rows.push(row("nodes", client.node_list()));
+    }
     if let Some(hold) = client.hold {
         rows.push(row("hold", hold.to_string()));
     }
@@ -500,6 +579,7 @@ pub fn render_details(details: &Details, screen: Screen) -> Drawn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::PlaceNode;
 
     fn client(name: &str) -> Client {
         let tcp = ["1", "2", "3", "4", "5"].map(str::to_owned).to_vec();
@@ -541,6 +621,43 @@ mod tests {
         let pinned = Clients { pin: Some("sha256:x".into()), ..Clients::default() };
         let pinned = render(&pinned, Screen::PLAIN);
         assert_eq!(pinned.as_str(), "pin of the server sha256:x\nthe server knows no client\n");
+    }
+
+    #[test]
+    fn a_node_lists_the_clients_of_other_nodes_too() {
+        let node = |name: &str, here| PlaceNode {
+            name: name.into(),
+            here,
+            alive: true,
+            links: Some(1),
+            ..PlaceNode::default()
+        };
+        let at = |name: &str, nodes: Vec<PlaceNode>| ClusterClient { name: name.into(), nodes };
+        let list = vec![Client { links: 1, ..client("a") }, client("b")];
+        let list = list.into_iter().map(Client::settled).collect();
+        let mut clients = Clients { list, more: true, ..Clients::default() };
+        clients.join(vec![
+            at("a", vec![node("fra1", true), node("nyc1", false)]),
+            at("b", vec![node("nyc1", false)]),
+            at("gone", vec![node("fra1", true)]),
+            at("office", vec![node("nyc1", false)]),
+        ]);
+        assert_eq!(clients.list[0].nodes, ["fra1", "nyc1"]);
+        assert_eq!(clients.elsewhere, [at("office", vec![node("nyc1", false)])]);
+        let text = render(&clients, Screen::PLAIN).to_string();
+        assert!(text.contains("connected, 1 link  fra1, nyc1"), "{text}");
+        let expected = "
+connected to other nodes:
+
+client  node  zone  links
+office  nyc1  -     1
+
+the cluster has more clients: tunnel cluster clients
+";
+        assert!(text.ends_with(expected), "{text}");
+        let unknown = Clients { unknown: Some("it is away".into()), ..Clients::default() };
+        let text = render(&unknown, Screen::PLAIN).to_string();
+        assert!(text.contains("the clients of other nodes are not known: it is away"), "{text}");
     }
 
     #[test]

@@ -70,7 +70,7 @@ use link::ProcessBudget;
 use logging::AUDIT;
 use net::inherited::Place;
 use ops::clients::{self as client_list, Applied, Change, Details, Held, HoldOrder};
-use ops::cluster::ClusterPlace;
+use ops::cluster::{ClusterClients, ClusterPlace, WantedClients};
 use ops::enrol::{Opened, Order};
 use ops::events::Events;
 use ops::measure::{Meter, Ping};
@@ -589,7 +589,8 @@ impl Entries for Server {
     fn all(&self) -> client_list::Clients {
         let uptime_seconds = self.started.elapsed().as_secs();
         let pin = self.side.pin();
-        client_list::Clients { uptime_seconds, pin, list: self.registry.clients() }
+        let list = self.registry.clients();
+        client_list::Clients { uptime_seconds, pin, list, ..Default::default() }
     }
 
     fn one(&self, name: String) -> SendFuture<'_, Option<Details>> {
@@ -626,6 +627,23 @@ impl ClusterView for Server {
                 "this server is no node of a cluster (hint: `tunnel clients show NAME`)",
             )?;
             node.locate(&name).await
+        })
+    }
+
+    fn is_node(&self) -> bool {
+        self.node.is_some()
+    }
+
+    fn nodes(&self) -> SendFuture<'_, Option<status::Cluster>> {
+        Box::pin(async move { Some(self.node.as_ref()?.status().await) })
+    }
+
+    fn clients(&self, wanted: WantedClients) -> SendFuture<'_, anyhow::Result<ClusterClients>> {
+        Box::pin(async move {
+            let node = self.node.as_ref();
+            let node =
+                node.context("this server is no node of a cluster (hint: `tunnel clients`)")?;
+            node.clients(wanted).await
         })
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use ops::clients::{HOLD_PAGE_MAX, HoldOrder, LimitOrder, render, render_details};
-use ops::command::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient};
+use ops::command::{Allow, Deny, Enroll, Kick, ListClients, Locate, Revoke, ShowClient};
 use ops::enrol::{Code, Order};
 use ops::term::{self, Screen};
 use ops::{WrongConfig, qr};
@@ -128,6 +128,13 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
         }
         Some(ClientsCommand::Show { name, which, json, wide }) => {
             let Some(client) = ask(which, ShowClient { name: name.clone() })? else {
+                // A server that is no node says so, and that is no answer to the question.
+                let places = ask(which, Locate { name: name.clone() }).unwrap_or_default();
+                let place = places.iter().find(|place| place.what.starts_with("client "));
+                let nodes = place.map(|place| place.nodes.iter().map(|node| node.name.as_str()));
+                if let Some(nodes) = nodes.map(|nodes| nodes.collect::<Vec<_>>().join(", ")) {
+                    bail!("client `{name}` is connected to {nodes} (hint: ask that node)");
+                }
                 bail!("the server knows no client `{name}` (hint: `tunnel clients` lists all)");
             };
             term::show(&client, *json, |client| render_details(client, Screen::of_stdout(*wide)))

@@ -6,12 +6,12 @@ use std::net::{IpAddr, ToSocketAddrs as _};
 
 use anyhow::{Context, bail};
 use config::{Endpoint, Host};
-use ops::cluster::render_places;
-use ops::command::{Locate, ReadStatus};
+use ops::cluster::{render_cluster_clients, render_places};
+use ops::command::{ListClusterClients, Locate, ShowCluster};
 use ops::status::{Cluster, ClusterNode, render_cluster};
 use ops::term::{self, Screen};
 
-use crate::cli::{ClusterCommand, WhereArgs, Which};
+use crate::cli::{ClusterClientsArgs, ClusterCommand, WhereArgs, Which};
 use crate::instances::ask;
 
 /// Shows where a client, a name or a port is.
@@ -43,6 +43,16 @@ pub(crate) fn cluster(command: &ClusterCommand) -> anyhow::Result<()> {
             let cluster = status(which)?;
             term::show(&cluster, *json, |cluster| render_cluster(cluster, Screen::of_stdout(*wide)))
         }
+        ClusterCommand::Clients(args) => {
+            let ClusterClientsArgs { begins, after, limit, which, json, wide } = args;
+            let wanted = ListClusterClients {
+                begins: begins.clone(),
+                after: after.clone(),
+                limit: Some(*limit),
+            };
+            let page = ask(which, wanted)?;
+            term::show(&page, *json, |page| render_cluster_clients(page, Screen::of_stdout(*wide)))
+        }
         ClusterCommand::Dns { name, ttl, which } => {
             let cluster = status(which)?;
             let records = records(&cluster, name, *ttl, &resolved);
@@ -52,7 +62,7 @@ pub(crate) fn cluster(command: &ClusterCommand) -> anyhow::Result<()> {
 }
 
 fn status(which: &Which) -> anyhow::Result<Cluster> {
-    ask(which, ReadStatus {})?.cluster.context("this server is no node of a cluster")
+    ask(which, ShowCluster {})?.context("this server is no node of a cluster")
 }
 
 /// The addresses of a host, by the resolver of this machine.

@@ -10,6 +10,7 @@ const PATHS = {
   services: "M5 7h10M12 4l3 3-3 3M19 17H9M12 14l-3 3 3 3",
   streams: "M3 8c3-4 6 4 9 0s6 4 9 0M3 16c3-4 6 4 9 0s6 4 9 0",
   log: "M5 6h14M5 10h14M5 14h9M5 18h11",
+  cluster: "M5 4h6v6H5zM13 4h6v6h-6zM9 14h6v6H9zM8 10l4 4 4-4",
   config: "M4 7h10M18 7h2M4 17h2M10 17h10M16 5v4M8 15v4",
   tools: "M3 12h4l3-7 4 14 3-7h4",
   certificates: "M12 3l7 3v5c0 5-3 8-7 10-4-2-7-5-7-10V6zM9 12l2 2 4-4",

@@ -6,7 +6,7 @@ import { go, open, state } from "../store.js";
 /** Letters behind `g`. @type {Record<string, string>} */
 export const PLACES = {
   o: "overview", c: "clients", s: "services", t: "streams", r: "requests", l: "log",
-  f: "config", x: "tools", e: "certificates", p: "settings",
+  u: "cluster", f: "config", x: "tools", e: "certificates", p: "settings",
 };
 
 /** What waits for the key `p` of a page that goes on by itself. @type {{ pause: (() => void)|null }} */

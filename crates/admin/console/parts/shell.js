@@ -15,7 +15,7 @@ const FIRST = ["overview", "clients", "services", "streams"];
 
 /** The pages in their order. @param {import("../store.js").State} s */
 export const pages = (s) =>
-  ["overview", ...(s.totals?.role === "proxy" ? [] : ["clients"]), "services", "streams", ...(s.totals?.role === "client" ? ["requests"] : []), "log", "config", "tools", "certificates", "settings"];
+  ["overview", ...(s.totals?.role === "proxy" ? [] : ["clients"]), "services", "streams", ...(s.totals?.node ? ["cluster"] : []), ...(s.totals?.role === "client" ? ["requests"] : []), "log", "config", "tools", "certificates", "settings"];
 
 /** @param {{ at: number, lost: boolean }} props */
 function Age({ at, lost }) {

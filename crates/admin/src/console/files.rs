@@ -17,6 +17,7 @@ pub(super) const FILES: &[(&str, &[u8])] = files![
     "pages/certificates.js"
     "pages/client.js"
     "pages/clients.js"
+    "pages/cluster.js"
     "pages/config.js"
     "pages/enrol.js"
     "pages/log.js"

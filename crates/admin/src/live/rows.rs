@@ -317,6 +317,9 @@ impl Board {
         if let Some(udp) = &status.udp {
             put("udp", json!(udp));
         }
+        if let Some(cluster) = &status.cluster {
+            put("node", cluster.node.as_str().into());
+        }
         let Rated { in_bytes_per_second, out_bytes_per_second } = self.rate.into();
         put("in_bytes_per_second", in_bytes_per_second.into());
         put("out_bytes_per_second", out_bytes_per_second.into());

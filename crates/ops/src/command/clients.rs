@@ -8,7 +8,10 @@ use super::contract::{About, Command};
 use super::form::{Form, Misread};
 use super::response::ApiResponse;
 use super::route::{Given, Method, delete, get, patch, post, put};
-use crate::clients::{self, Applied, Change, Details, Held, HoldOrder, LimitOrder, Limits};
+use crate::clients::{
+    self, Applied, Change, Details, Held, HoldOrder, LimitOrder, Limits, READ_PAGES,
+};
+use crate::cluster::{PAGE_CLIENTS, WantedClients};
 use crate::daemon;
 use crate::enrol::{Allowed, GOOD_FOR, Opened, Order};
 use crate::role::Role;
@@ -97,7 +100,25 @@ impl Command for ListClients {
     type Answer = clients::Clients;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<clients::Clients> {
-        timely(of_server(cx)?.all()).await?
+        let mut clients = timely(of_server(cx)?.all()).await??;
+        if let Some(cluster) = cx.daemon.cluster().filter(|cluster| cluster.is_node()) {
+            let mut wanted = WantedClients { limit: PAGE_CLIENTS, ..WantedClients::default() };
+            for _ in 0..READ_PAGES {
+                match timely(cluster.clients(wanted.clone())).await? {
+                    Ok(page) => {
+                        clients.join(page.list);
+                        clients.more = page.next.is_some();
+                        let Some(next) = page.next else { break };
+                        wanted.after = next;
+                    }
+                    Err(why) => {
+                        clients.unknown = Some(format!("{why:#}"));
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(clients)
     }
 }
 
@@ -117,7 +138,17 @@ impl Command for ShowClient {
     type Answer = Option<Details>;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Option<Details>> {
-        timely(of_server(cx)?.one(self.name.clone())).await?
+        let mut details = timely(of_server(cx)?.one(self.name.clone())).await??;
+        if let Some(details) = &mut details
+            && let Some(cluster) = cx.daemon.cluster().filter(|cluster| cluster.is_node())
+            // The rest is known without the cluster.
+            && let Ok(places) = timely(cluster.locate(self.name.clone())).await?
+        {
+            let of_client = places.iter().find(|place| place.what.starts_with("client "));
+            let nodes = of_client.map(|place| &place.nodes).into_iter().flatten();
+            details.client.nodes = nodes.map(|node| node.name.clone()).collect();
+        }
+        Ok(details)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use super::clients::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient};
-use super::cluster::Locate;
+use super::cluster::{ListClusterClients, Locate, ShowCluster};
 use super::configuration::{Amend, Foresee, ListKeys, ReadConfig, Undo};
 use super::context::Context;
 use super::contract::{About, Command};
@@ -49,6 +49,8 @@ pub const TABLE: &[Entry] = &[
     Entry::of::<LimitOrder>(),
     Entry::of::<HoldOrder>(),
     Entry::of::<Locate>(),
+    Entry::of::<ShowCluster>(),
+    Entry::of::<ListClusterClients>(),
     Entry::of::<ListChange>(),
     Entry::of::<ShareOrder>(),
     Entry::of::<TestService>(),

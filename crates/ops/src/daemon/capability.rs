@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::SendFuture;
 use crate::busy::{self, BusyStreams};
 use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
-use crate::cluster::ClusterPlace;
+use crate::cluster::{ClusterClients, ClusterPlace, WantedClients};
 use crate::delta::Cursor;
 use crate::enrol::{Opened, Order};
 use crate::lists::ListChange;
@@ -80,6 +80,18 @@ pub trait ClusterView: Send + Sync {
     /// # Errors
     /// The server is no node, or the cluster does not answer.
     fn locate(&self, name: String) -> SendFuture<'_, anyhow::Result<Vec<ClusterPlace>>>;
+
+    /// Whether the server is a node.
+    fn is_node(&self) -> bool;
+
+    /// The nodes, as this node sees them; `None`: the server is no node.
+    fn nodes(&self) -> SendFuture<'_, Option<crate::status::Cluster>>;
+
+    /// A page of the clients that have links to any node.
+    ///
+    /// # Errors
+    /// The server is no node, or the directory does not answer.
+    fn clients(&self, wanted: WantedClients) -> SendFuture<'_, anyhow::Result<ClusterClients>>;
 }
 
 /// The paths of the links of a client.

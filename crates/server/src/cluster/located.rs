@@ -1,10 +1,14 @@
-//! The answer of `tunnel where`: the subjects that a name fits, and the nodes at which each is.
+//! The answers of `tunnel where` and of `tunnel cluster clients`: the subjects that a name fits with
+//! the nodes at which each is, and the clients of all nodes.
 
-use anyhow::ensure;
+use anyhow::{Context, anyhow, ensure};
+use cluster::keys::{PagedTable, RecordPlace};
 use cluster::names::{Class, ClientName, Key, NodeId, PortProtocol, Space};
 use cluster::node::{Located, Subject};
+use cluster::record::{At, Home, Record as _};
+use cluster_node::{LivingNodes, RecordPage, WantedPage};
 use node::names::Kind;
-use ops::cluster::{ClusterPlace, PlaceNode};
+use ops::cluster::{ClusterClient, ClusterClients, ClusterPlace, PlaceNode, WantedClients};
 
 use super::ServerNode;
 use crate::about;
@@ -24,17 +28,28 @@ impl ServerNode {
             // A name is looked for before the wildcards above it.
             for (what, subject) in group {
                 let place = match self.cluster().find(subject).await {
-                    Located::Here(_) => self.place(what, name.to_owned(), &[self.id().clone()]),
+                    Located::Here(_) => {
+                        let mut nodes: Vec<_> = self
+                            .homes_of(name)
+                            .await
+                            .into_iter()
+                            .map(|home| (home.node, Some(home.links)))
+                            .collect();
+                        if nodes.iter().all(|(node, _)| node != self.id()) {
+                            nodes.push((self.id().clone(), None));
+                        }
+                        self.place(what, name.to_owned(), nodes)
+                    }
                     Located::There { record, .. } => {
-                        let nodes: Vec<_> =
-                            record.homes.into_iter().map(|home| home.node).collect();
-                        self.place(what, name.to_owned(), &nodes)
+                        let homes = record.homes.into_iter();
+                        let nodes = homes.map(|home| (home.node, Some(home.links))).collect();
+                        self.place(what, name.to_owned(), nodes)
                     }
                     Located::Held { record, .. } => {
                         let what = published(&record.about).unwrap_or(what);
-                        let holders: Vec<_> =
-                            record.holders().into_iter().map(|holder| holder.node).collect();
-                        self.place(what, record.client.to_string(), &holders)
+                        let holders = record.holders().into_iter();
+                        let holders = holders.map(|holder| (holder.node, None)).collect();
+                        self.place(what, record.client.to_string(), holders)
                     }
                     Located::Nowhere => continue,
                     Located::Away => {
@@ -53,22 +68,98 @@ impl ServerNode {
         Ok(places)
     }
 
-    fn place(&self, what: String, client: String, nodes: &[NodeId]) -> ClusterPlace {
+    /// The homes of a client, as the directory has them. None where it does not answer.
+    pub(super) async fn homes_of(&self, client: &str) -> Vec<Home> {
+        let Ok(name) = ClientName::new(client) else { return Vec::new() };
+        // Of the names that begin with a name, the name itself is the first.
+        let (table, begins) = (PagedTable::Homes, client.to_owned());
+        let wanted = WantedPage { table, begins, after: None, limit: 1 };
+        let Ok(page) = self.cluster().page(wanted).await else { return Vec::new() };
+        let own = RecordPlace::At(name);
+        let mut found = page.records.into_iter().filter(|(place, _)| *place == own);
+        let at = found.next().and_then(|(_, found)| At::decode(&found.value).ok());
         let living = self.cluster().nodes().borrow().clone();
-        let node = |id: &NodeId| {
-            let known = living.get(id);
-            let zone = known.and_then(|node| Some(node.record.as_ref()?.zone.clone()));
-            PlaceNode {
-                name: id.to_string(),
-                zone: zone.filter(|zone| !zone.is_empty()),
-                here: id == self.id(),
-                alive: known.is_some(),
-            }
-        };
-        let mut nodes: Vec<_> = nodes.iter().map(node).collect();
-        nodes.sort_by_key(|node| !node.here);
-        ClusterPlace { what, client, nodes }
+        let homes = at.into_iter().flat_map(|at| at.homes);
+        homes.filter(|home| lives(&living, home)).collect()
     }
+
+    fn place(
+        &self,
+        what: String,
+        client: String,
+        nodes: Vec<(NodeId, Option<u32>)>,
+    ) -> ClusterPlace {
+        let living = self.cluster().nodes().borrow().clone();
+        ClusterPlace { what, client, nodes: places(self.id(), &living, nodes) }
+    }
+
+    /// A page of the clients that have links to any node. The engine is asked for nothing else, and
+    /// nothing is kept.
+    ///
+    /// # Errors
+    /// The engine does not answer, or `after` is no name of a client.
+    pub(crate) async fn clients(&self, wanted: WantedClients) -> anyhow::Result<ClusterClients> {
+        let WantedClients { begins, after, limit } = wanted;
+        let after = if after.is_empty() {
+            None
+        } else {
+            Some(RecordPlace::At(ClientName::new(&after).context("after")?))
+        };
+        let page = WantedPage { table: PagedTable::Homes, begins, after, limit };
+        let page = self.cluster().page(page).await;
+        let page = page.map_err(|why| anyhow!("the cluster does not answer: {why}"))?;
+        let living = self.cluster().nodes().borrow().clone();
+        Ok(clients_of(self.id(), &living, page))
+    }
+}
+
+/// Nodes, with the links of a client at each. `own`: the node that was asked.
+fn places(own: &NodeId, living: &LivingNodes, nodes: Vec<(NodeId, Option<u32>)>) -> Vec<PlaceNode> {
+    let node = |(id, links): (NodeId, Option<u32>)| {
+        let known = living.get(&id);
+        let zone = known.and_then(|node| Some(node.record.as_ref()?.zone.clone()));
+        PlaceNode {
+            name: id.to_string(),
+            zone: zone.filter(|zone| !zone.is_empty()),
+            here: id == *own,
+            alive: known.is_some(),
+            links,
+        }
+    };
+    let mut nodes: Vec<_> = nodes.into_iter().map(node).collect();
+    nodes.sort_by_key(|node| !node.here);
+    nodes
+}
+
+/// Whether a home is in the present epoch of its node.
+fn lives(living: &LivingNodes, home: &Home) -> bool {
+    living.get(&home.node).is_some_and(|node| node.epoch == home.epoch)
+}
+
+/// The clients of a page. A home in a former epoch of its node is void, and a client without
+/// another home is connected nowhere.
+fn clients_of(own: &NodeId, living: &LivingNodes, page: RecordPage) -> ClusterClients {
+    let RecordPage { records, more } = page;
+    let name = |place: &RecordPlace| match place {
+        RecordPlace::At(client) => Some(client.to_string()),
+        RecordPlace::Batch(_)
+        | RecordPlace::Blob(_)
+        | RecordPlace::Former(..)
+        | RecordPlace::Resource(_)
+        | RecordPlace::Incarnation
+        | RecordPlace::Node(_)
+        | RecordPlace::Revoked(_) => None,
+    };
+    let next = records.last().filter(|_| more).and_then(|(place, _)| name(place));
+    let client = |(place, found): (RecordPlace, cluster::engine::KeyValue)| {
+        let name = name(&place)?;
+        // The reader of the tables reports a record that cannot be read.
+        let homes = At::decode(&found.value).ok()?.homes.into_iter();
+        let homes = homes.filter(|home| lives(living, home));
+        let homes: Vec<_> = homes.map(|home| (home.node, Some(home.links))).collect();
+        (!homes.is_empty()).then(|| ClusterClient { name, nodes: places(own, living, homes) })
+    };
+    ClusterClients { list: records.into_iter().filter_map(client).collect(), next }
 }
 
 /// The address of a service, as its record has it.

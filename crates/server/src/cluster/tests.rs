@@ -6,8 +6,11 @@ use std::time::Duration;
 use cluster::names::{Instance, NodeId};
 use cluster::node::NodeSettings;
 use cluster::record::{Described, VERSIONS};
+use ops::cluster::{ClusterClient, ClusterClients, WantedClients};
 use proto::InstanceId;
-use termination::{ExpectedValue, OrderTurn, PutOutcome, SharedPlace, SharedStore as _, StoreAway};
+use termination::{
+    ExpectedValue, OrderTurn, PutOutcome, SharedPlace, SharedStore as _, StoreAway,
+};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -58,7 +61,11 @@ struct Alone {
 
 impl Alone {
     async fn start(name: &str, engine: MemoryEngine) -> Self {
-        let (node, task, mut events) = new_node(name, engine).into_parts();
+        Self::run(new_node(name, engine)).await
+    }
+
+    async fn run(node: NewNode) -> Self {
+        let (node, task, mut events) = node.into_parts();
         let mut tasks = JoinSet::new();
         tasks.spawn(task);
         tasks.spawn(follow_views(Arc::clone(&node)));
@@ -129,6 +136,53 @@ async fn insist(directory: &Arc<dyn Directory>, port: u16, owner: &Owner) -> Cla
 async fn holder(directory: &Arc<dyn Directory>, port: u16) -> Option<Owner> {
     let found = directory.whereabouts(vec![Subject::Key(key(port))]).await.unwrap().remove(0);
     found?.owners.into_iter().next()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_node_lists_the_clients_of_all_nodes() {
+    let engine = MemoryEngine::new();
+    let a = Alone::start("a", engine.clone()).await;
+    let b = Alone::start("b", engine.of_another_node()).await;
+    a.log_in("office", 1, 11);
+    b.log_in("office/2", 2, 12);
+    b.log_in("home", 3, 13);
+    let listed = async |node: &Alone, begins: &str, after: &str, limit| {
+        let wanted = WantedClients { begins: begins.into(), after: after.into(), limit };
+        let ClusterClients { list, next } = node.node.clients(wanted).await.unwrap();
+        let text = |client: ClusterClient| {
+            let node = client.nodes.first().unwrap();
+            let here = if node.here { " (here)" } else { "" };
+            let nodes = client.node_names().join(", ");
+            format!("{} at {nodes}{here}, {} link", client.name, node.links.unwrap())
+        };
+        (list.into_iter().map(text).collect::<Vec<_>>(), next)
+    };
+    for _ in 0..100 {
+        if listed(&a, "", "", 200).await.0.len() == 3 {
+            break;
+        }
+        sleep(SECOND / 10).await;
+    }
+    let (all, next) = listed(&a, "", "", 200).await;
+    assert_eq!(all, ["home at b, 1 link", "office at a (here), 1 link", "office/2 at b, 1 link"]);
+    assert_eq!(next, None);
+    let (all, next) = listed(&b, "off", "", 1).await;
+    assert_eq!(all, ["office at a, 1 link"]);
+    assert_eq!(next.as_deref(), Some("office"));
+    let (all, next) = listed(&b, "off", "office", 1).await;
+    assert_eq!((all, next), (vec!["office/2 at b (here), 1 link".to_owned()], None));
+    let wanted = WantedClients { after: "x".repeat(300), ..WantedClients::default() };
+    assert!(a.node.clients(wanted).await.is_err());
+
+    // The clients of a node that has died are connected nowhere.
+    drop(b);
+    let mut nodes = a.node.cluster().nodes();
+    timeout(60 * SECOND, nodes.wait_for(|nodes| nodes.len() == 1)).await.unwrap().unwrap();
+    let (all, next) = listed(&a, "", "", 2).await;
+    assert_eq!(
+        (all, next.as_deref()),
+        (vec!["office at a (here), 1 link".to_owned()], Some("office"))
+    );
 }
 
 /// The presence of the owners of a random sequence of calls.

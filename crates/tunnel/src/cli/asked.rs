@@ -6,13 +6,22 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueHint};
 use config::Span;
 use ops::clients::{HoldOrder, LimitOrder};
-use ops::command::{Command as _, Kick, Revoke, ShowClient};
+use ops::cluster::PAGE_CLIENTS;
+use ops::command::{Command as _, Kick, ListClusterClients, Revoke, ShowClient};
 use ops::status::StreamNumber;
 
 use super::options::lasting;
 use super::values::{class, forward, interval, patience, server, span, target, upgrade_limit};
 use super::{DaemonArgs, OptionArgs, TargetArgs};
 use crate::complete::{clients, published, services};
+
+const CLUSTER_CLIENTS_NOTE: &str = "\
+The list has the clients that have a link to any node, in the order of their names. The node that is
+asked reads it from the directory of the cluster, 200 clients at most; `--after` reads on.
+
+Examples:
+  tunnel cluster clients
+  tunnel cluster clients office/ --limit 20";
 
 const DNS_EXAMPLES: &str = "\
 Example:
@@ -364,6 +373,8 @@ pub(crate) enum ClusterCommand {
         #[arg(long, conflicts_with = "json")]
         wide: bool,
     },
+    #[command(about = ListClusterClients::ABOUT.help, after_help = CLUSTER_CLIENTS_NOTE)]
+    Clients(ClusterClientsArgs),
     /// Print the records of DNS by which visitors and clients find all nodes
     #[command(after_help = DNS_EXAMPLES)]
     Dns {
@@ -376,6 +387,28 @@ pub(crate) enum ClusterCommand {
         #[command(flatten)]
         which: Which,
     },
+}
+
+/// `tunnel cluster clients`.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterClientsArgs {
+    /// Only clients whose names begin with this text
+    pub(crate) begins: Option<String>,
+    /// Only clients behind this client, in the order of the names
+    #[arg(long)]
+    pub(crate) after: Option<String>,
+    /// The most clients
+    #[arg(long, default_value_t = PAGE_CLIENTS,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(PAGE_CLIENTS)))]
+    pub(crate) limit: u32,
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show all columns, however narrow the terminal is
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) wide: bool,
 }
 
 /// `tunnel clients`.

@@ -20,10 +20,10 @@ use ops::share::ShareOrder;
 use ops::upgrade::UpgradeOrder;
 
 pub(crate) use asked::{
-    CheckArgs, ClientsArgs, ClientsCommand, ClusterCommand, ConnectArgs, ConsoleArgs, EnrollArgs,
-    ForwardArgs, HoldArgs, LimitArgs, MoveArgs, NatArgs, PingArgs, PublishArgs, RequestsArgs,
-    RightsArgs, ShareArgs, SpeedArgs, StreamsArgs, UnpublishArgs, UpgradeArgs, VisitArgs,
-    WhereArgs, Which,
+    CheckArgs, ClientsArgs, ClientsCommand, ClusterClientsArgs, ClusterCommand, ConnectArgs,
+    ConsoleArgs, EnrollArgs, ForwardArgs, HoldArgs, LimitArgs, MoveArgs, NatArgs, PingArgs,
+    PublishArgs, RequestsArgs, RightsArgs, ShareArgs, SpeedArgs, StreamsArgs, UnpublishArgs,
+    UpgradeArgs, VisitArgs, WhereArgs, Which,
 };
 pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;
@@ -308,7 +308,7 @@ pub(crate) enum Command {
     Clients(ClientsArgs),
     #[command(about = Locate::ABOUT.help, after_help = WHERE_EXAMPLES)]
     Where(WhereArgs),
-    /// Show the nodes of a cluster, or the records by which visitors find the nodes
+    /// Show the nodes and the clients of a cluster, or the records by which visitors find the nodes
     #[command(subcommand)]
     Cluster(ClusterCommand),
     /// Make server.yaml and client.yaml of the configuration of another program: frp, rathole,
