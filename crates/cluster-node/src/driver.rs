@@ -365,6 +365,7 @@ mod tests {
             program: String::new(),
             draining: false,
             links: 0,
+            secrets: Vec::new(),
         };
         let node = NodeId::new("a").unwrap();
         NodeSettings {

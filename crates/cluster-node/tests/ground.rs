@@ -63,6 +63,7 @@ pub(crate) fn start_after<E: Engine>(
         program: "0".into(),
         draining: false,
         links: 0,
+        secrets: Vec::new(),
     };
     let settings = NodeSettings {
         cluster: "test".into(),

@@ -112,7 +112,8 @@ pub(crate) fn encode(value: &Bytes) -> Bytes {
 }
 
 /// The blob in a value; `None` for a version that this program does not read.
-pub(crate) fn decode(value: &Bytes) -> Option<Bytes> {
+#[must_use]
+pub fn decode(value: &Bytes) -> Option<Bytes> {
     value.starts_with(VERSION).then(|| value.slice(VERSION.len()..))
 }
 

@@ -94,6 +94,10 @@ pub struct Described {
     pub draining: bool,
     /// The number of its links of clients.
     pub links: u32,
+    /// Marks of its secrets, of which the first one seals: nodes with the same secret have the same
+    /// mark, and nobody can tell the secret by it. Empty without a secret.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<u64>,
 }
 
 /// A node at which a client has logged in.
@@ -347,6 +351,7 @@ mod tests {
             program: "0.1.0".into(),
             draining: false,
             links: 0,
+            secrets: Vec::new(),
         };
         assert_eq!(Described::decode(&described.encode()).unwrap(), described);
     }

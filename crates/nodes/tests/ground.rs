@@ -65,6 +65,7 @@ impl TestTable {
                 program: String::new(),
                 draining: false,
                 links: 0,
+                secrets: Vec::new(),
             };
             (node.clone(), LivingNode { epoch: NodeEpoch(1), record: Some(record) })
         });

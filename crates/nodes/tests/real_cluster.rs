@@ -43,6 +43,7 @@ impl ClusterNode {
             program: String::new(),
             draining: false,
             links: 0,
+            secrets: Vec::new(),
         };
         let (cluster, seed) = ("test".to_owned(), process);
         let gather = cluster::node::GATHER;

@@ -77,6 +77,117 @@ impl ClusterClient {
     }
 }
 
+/// The most values that a step of a change of the secret names.
+pub const UNOPENED_MAX: usize = 8;
+
+/// What a step of a change of the secret has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RekeyStep {
+    /// The values that were read.
+    pub read: u32,
+    /// The values that were sealed anew.
+    pub sealed: u32,
+    /// The values that another node has written or removed meanwhile.
+    pub changed: u32,
+    /// The values that no secret of the node opens.
+    pub unopened: u32,
+    /// The first of these, at most 8: `cert/app.example.com`.
+    pub names: Vec<String>,
+    /// The `after` of the next step; absent after the last step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// The secrets of the living nodes, compared with that of the node that was asked.
+    pub nodes: Vec<RekeyNode>,
+}
+
+/// The secret of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RekeyNode {
+    /// The name of the node.
+    pub name: String,
+    /// The secret by which it seals.
+    pub seals: SealsWith,
+}
+
+/// The secret by which a node seals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SealsWith {
+    /// The first secret of the node that was asked, which is the only secret of the node.
+    New,
+    /// The first secret of the node that was asked. The node opens what another has sealed too.
+    NewOfTwo,
+    /// Another secret. The node opens what the first secret of the node that was asked has sealed.
+    Former,
+    /// Another secret, and the node cannot open what the node that was asked seals.
+    Unreadable,
+    /// The node has no secret, or does not say.
+    #[default]
+    Unknown,
+}
+
+impl RekeyStep {
+    /// Adds a later step.
+    pub fn add(&mut self, later: Self) {
+        let Self { read, sealed, changed, unopened, names, next, nodes } = later;
+        self.read = self.read.saturating_add(read);
+        self.sealed = self.sealed.saturating_add(sealed);
+        self.changed = self.changed.saturating_add(changed);
+        self.unopened = self.unopened.saturating_add(unopened);
+        self.names.extend(names);
+        self.names.truncate(UNOPENED_MAX);
+        (self.next, self.nodes) = (next, nodes);
+    }
+
+    /// Why a former secret is needed still, after the last step; empty: it is not.
+    pub fn needs_former(&self) -> Vec<String> {
+        let of = |wanted: SealsWith| {
+            let names = self.nodes.iter().filter(move |node| node.seals == wanted);
+            names.map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let mut why = Vec::new();
+        for (nodes, text) in [
+            (of(SealsWith::Former), "they seal with another secret: make the new one their first"),
+            (of(SealsWith::Unreadable), "they do not have the new secret"),
+            (of(SealsWith::Unknown), "they have no secret, or do not say which"),
+        ] {
+            if !nodes.is_empty() {
+                why.push(format!("nodes {nodes}: {text}"));
+            }
+        }
+        if self.unopened > 0 {
+            let (count, names) = (self.unopened, self.names.join(", "));
+            why.push(format!("values that no secret of this node opens: {count} ({names})"));
+        }
+        why
+    }
+}
+
+/// The result of all steps as text.
+pub fn render_rekey(all: &RekeyStep, screen: Screen) -> Drawn {
+    let RekeyStep { read, sealed, changed, .. } = all;
+    let mut sheet = Sheet::new(screen);
+    let meanwhile = if *changed == 0 {
+        String::new()
+    } else {
+        format!(", {changed} changed by other nodes meanwhile")
+    };
+    sheet.line(format_args!(
+        "{}, {sealed} sealed anew{meanwhile}",
+        count((*read).into(), "sealed value")
+    ));
+    let why = all.needs_former();
+    if why.is_empty() {
+        sheet.line("nothing is sealed with a former secret: it can be removed from all nodes");
+    } else {
+        sheet.line("the former secret is still needed, so keep it and repeat this command:");
+        why.iter().for_each(|why| sheet.line(format_args!("  {why}")));
+    }
+    sheet.finish()
+}
+
 /// The places as text.
 pub fn render_places(places: &[ClusterPlace], screen: Screen) -> Drawn {
     let columns = vec![
@@ -178,6 +289,46 @@ there may be more: --after 'it'\''s'
         assert_eq!(render_cluster_clients(&page, Screen::PLAIN).to_string(), expected);
         let none = render_cluster_clients(&ClusterClients::default(), Screen::PLAIN).to_string();
         assert_eq!(none, "no client is connected\n");
+    }
+
+    #[test]
+    fn a_former_secret_can_be_removed_when_no_node_and_no_value_needs_it() {
+        let node = |name: &str, seals| RekeyNode { name: name.into(), seals };
+        let mut all = RekeyStep::default();
+        let nodes = vec![node("a", SealsWith::NewOfTwo), node("b", SealsWith::New)];
+        let step = RekeyStep { read: 512, sealed: 500, next: Some("cert/a".into()), ..all.clone() };
+        all.add(step);
+        all.add(RekeyStep {
+            read: 8,
+            sealed: 1,
+            changed: 2,
+            nodes: nodes.clone(),
+            ..RekeyStep::default()
+        });
+        let text = render_rekey(&all, Screen::PLAIN).to_string();
+        let expected = "\
+520 sealed values, 501 sealed anew, 2 changed by other nodes meanwhile
+nothing is sealed with a former secret: it can be removed from all nodes
+";
+        assert_eq!(text, expected);
+
+        let others = [SealsWith::Former, SealsWith::Former, SealsWith::Unknown];
+        let others = others.into_iter().zip(["c", "d", "e"]).map(|(seals, name)| node(name, seals));
+        let step = RekeyStep {
+            read: 1,
+            unopened: 1,
+            names: vec!["cert/x.example".into()],
+            nodes: nodes.into_iter().chain(others).collect(),
+            ..RekeyStep::default()
+        };
+        let expected = "\
+1 sealed value, 0 sealed anew
+the former secret is still needed, so keep it and repeat this command:
+  nodes c, d: they seal with another secret: make the new one their first
+  nodes e: they have no secret, or do not say which
+  values that no secret of this node opens: 1 (cert/x.example)
+";
+        assert_eq!(render_rekey(&step, Screen::PLAIN).to_string(), expected);
     }
 
     #[test]

@@ -50,6 +50,11 @@ impl Marks {
         Self { common, own: RandomState::new() }
     }
 
+    /// The secret of the cluster.
+    pub(crate) const fn common(&self) -> Option<&CommonSecret> {
+        self.common.as_ref()
+    }
+
     fn mark(&self, services: &[ServiceSpec]) -> u64 {
         let mut text = Vec::new();
         for spec in services {

@@ -70,7 +70,7 @@ use link::ProcessBudget;
 use logging::AUDIT;
 use net::inherited::Place;
 use ops::clients::{self as client_list, Applied, Change, Details, Held, HoldOrder};
-use ops::cluster::{ClusterClients, ClusterPlace, WantedClients};
+use ops::cluster::{ClusterClients, ClusterPlace, RekeyStep, WantedClients};
 use ops::enrol::{Opened, Order};
 use ops::events::Events;
 use ops::measure::{Meter, Ping};
@@ -636,6 +636,13 @@ impl ClusterView for Server {
 
     fn nodes(&self) -> SendFuture<'_, Option<status::Cluster>> {
         Box::pin(async move { Some(self.node.as_ref()?.status().await) })
+    }
+
+    fn rekey(&self, after: String) -> SendFuture<'_, anyhow::Result<RekeyStep>> {
+        Box::pin(async move {
+            let node = self.node.as_ref().context("this server is no node of a cluster")?;
+            node.rekey(&after).await
+        })
     }
 
     fn clients(&self, wanted: WantedClients) -> SendFuture<'_, anyhow::Result<ClusterClients>> {

@@ -37,8 +37,8 @@ pub use checks::AwaitedCheck;
 pub use ledger::Wanted;
 pub use settings::{Acme, Binding, Dns, Doors, Files, MinVersion, Settings, Unusable, Wait};
 pub use shared::{
-    CommonSecret, ExpectedValue, OrderTurn, PutOutcome, SharedPlace, SharedStore, StoreAway,
-    StoreFuture, StoredValue, Unsealed,
+    ANSWERED, CommonSecret, ExpectedValue, OrderTurn, PutOutcome, Resealed, SharedPlace,
+    SharedStore, StoreAway, StoreFuture, StoredValue, Unsealed,
 };
 pub use stream::{Alpn, TlsIo};
 pub use terminator::{

@@ -6,8 +6,8 @@ use std::net::{IpAddr, ToSocketAddrs as _};
 
 use anyhow::{Context, bail};
 use config::{Endpoint, Host};
-use ops::cluster::{render_cluster_clients, render_places};
-use ops::command::{ListClusterClients, Locate, ShowCluster};
+use ops::cluster::{RekeyStep, render_cluster_clients, render_places, render_rekey};
+use ops::command::{ListClusterClients, Locate, Rekey, ShowCluster};
 use ops::status::{Cluster, ClusterNode, render_cluster};
 use ops::term::{self, Screen};
 
@@ -53,12 +53,31 @@ pub(crate) fn cluster(command: &ClusterCommand) -> anyhow::Result<()> {
             let page = ask(which, wanted)?;
             term::show(&page, *json, |page| render_cluster_clients(page, Screen::of_stdout(*wide)))
         }
+        ClusterCommand::Rekey { which, json } => rekey(which, *json),
         ClusterCommand::Dns { name, ttl, which } => {
             let cluster = status(which)?;
             let records = records(&cluster, name, *ttl, &resolved);
             Ok(term::out(records.trim_end())?)
         }
     }
+}
+
+/// Takes all steps of a change of the secret. An error: the former secret is still needed.
+fn rekey(which: &Which, json: bool) -> anyhow::Result<()> {
+    let mut all = RekeyStep::default();
+    loop {
+        let after = all.next.clone().filter(|next| !next.is_empty());
+        all.add(ask(which, Rekey { after })?);
+        if all.next.is_none() {
+            break;
+        }
+        term::err(format_args!("{} values read, {} sealed anew", all.read, all.sealed));
+    }
+    term::show(&all, json, |all| render_rekey(all, Screen::of_stdout(true)))?;
+    if !all.needs_former().is_empty() {
+        bail!("the former secret is still needed");
+    }
+    Ok(())
 }
 
 fn status(which: &Which) -> anyhow::Result<Cluster> {

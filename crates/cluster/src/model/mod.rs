@@ -31,5 +31,6 @@ fn plain_node(process: u64) -> Described {
         program: "0".into(),
         draining: false,
         links: 0,
+        secrets: Vec::new(),
     }
 }

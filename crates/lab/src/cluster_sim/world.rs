@@ -179,6 +179,7 @@ impl SimWorld {
             program: "0".into(),
             draining: false,
             links: 0,
+            secrets: Vec::new(),
         };
         let now = self.moment();
         let machine = &mut self.machines[usize::from(node)];

@@ -1,14 +1,21 @@
 //! The cluster of which a server is a node.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use super::context::{Context, NOT_A_SERVER, timely};
+use super::context::{Context, NOT_A_SERVER, timely, within};
 use super::contract::{About, Command};
-use super::route::get;
-use crate::cluster::{ClusterClients, ClusterPlace, PAGE_CLIENTS, WantedClients};
+use super::form::Form;
+use super::route::{get, post};
+use crate::cluster::{ClusterClients, ClusterPlace, PAGE_CLIENTS, RekeyStep, WantedClients};
 use crate::role::Role;
 use crate::status::Cluster;
+
+/// The time of a step of a change of the secret: 64 requests to the directory, of 1 s at most each,
+/// which take some milliseconds each otherwise.
+const STEP: Duration = Duration::from_secs(30);
 
 /// Asks the cluster where a client, a name or a port is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,5 +80,35 @@ impl Command for ListClusterClients {
             limit: self.limit.unwrap_or(PAGE_CLIENTS).clamp(1, PAGE_CLIENTS),
         };
         timely(cx.daemon.cluster().context(NOT_A_SERVER)?.clients(wanted)).await?
+    }
+}
+
+/// Seals what the nodes share in the directory anew with the first secret of the node that is
+/// asked: a step of up to 512 values.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Rekey {
+    /// The `next` of the step before; absent: the first step.
+    pub after: Option<String>,
+}
+
+impl Command for Rekey {
+    const ABOUT: About = About::new("rekey", "step")
+        .of(&[Role::Server])
+        .help(
+            "Seal what the nodes share in etcd anew with the first `cluster.secret`, and say \
+             whether the former secret is still needed",
+        )
+        .routes(
+            &[post("/cluster/rekey").body(Form::object(r#"{"after":"cert/app.example"}"#, &[]))],
+        )
+        .slow();
+    type Answer = RekeyStep;
+
+    async fn run(&self, cx: &Context<'_>) -> anyhow::Result<RekeyStep> {
+        let after = self.after.clone().unwrap_or_default();
+        if after.is_empty() {
+            cx.audit("the former secret of the cluster to be replaced");
+        }
+        within(STEP, cx.daemon.cluster().context(NOT_A_SERVER)?.rekey(after)).await?
     }
 }

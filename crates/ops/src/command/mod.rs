@@ -48,7 +48,7 @@ mod table;
 mod traffic;
 
 pub use clients::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient};
-pub use cluster::{ListClusterClients, Locate, ShowCluster};
+pub use cluster::{ListClusterClients, Locate, Rekey, ShowCluster};
 pub use configuration::{Amend, ConfigKey, Foresee, ListKeys, ReadConfig, Undo};
 pub use context::{Context, News, NoAnswer, PATIENCE};
 pub use contract::{About, Command};

@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use super::clients::{Allow, Deny, Enroll, Kick, ListClients, Revoke, ShowClient};
-use super::cluster::{ListClusterClients, Locate, ShowCluster};
+use super::cluster::{ListClusterClients, Locate, Rekey, ShowCluster};
 use super::configuration::{Amend, Foresee, ListKeys, ReadConfig, Undo};
 use super::context::Context;
 use super::contract::{About, Command};
@@ -51,6 +51,7 @@ pub const TABLE: &[Entry] = &[
     Entry::of::<Locate>(),
     Entry::of::<ShowCluster>(),
     Entry::of::<ListClusterClients>(),
+    Entry::of::<Rekey>(),
     Entry::of::<ListChange>(),
     Entry::of::<ShareOrder>(),
     Entry::of::<TestService>(),

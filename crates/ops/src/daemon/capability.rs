@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::SendFuture;
 use crate::busy::{self, BusyStreams};
 use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
-use crate::cluster::{ClusterClients, ClusterPlace, WantedClients};
+use crate::cluster::{ClusterClients, ClusterPlace, RekeyStep, WantedClients};
 use crate::delta::Cursor;
 use crate::enrol::{Opened, Order};
 use crate::lists::ListChange;
@@ -92,6 +92,14 @@ pub trait ClusterView: Send + Sync {
     /// # Errors
     /// The server is no node, or the directory does not answer.
     fn clients(&self, wanted: WantedClients) -> SendFuture<'_, anyhow::Result<ClusterClients>>;
+
+    /// A step of a change of the secret: seals what is behind `after` anew with the first secret of
+    /// this node, up to 512 values. The first step has an empty `after`.
+    ///
+    /// # Errors
+    /// The server is no node or has no secret, another node cannot open what this node seals, or
+    /// the directory does not answer.
+    fn rekey(&self, after: String) -> SendFuture<'_, anyhow::Result<RekeyStep>>;
 }
 
 /// The paths of the links of a client.

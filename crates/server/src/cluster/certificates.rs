@@ -2,6 +2,7 @@
 //! of session tickets, over the bytes that the engine keeps for the server. `termination` seals
 //! what is in it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,7 +51,21 @@ impl Drop for HeldDuty {
     }
 }
 
-fn place_of(place: SharedPlace) -> BlobPlace {
+/// The value of the store that a place of the directory has.
+pub(super) fn shared_place(place: &BlobPlace) -> Option<SharedPlace> {
+    match place {
+        BlobPlace::Account(digest) => Some(SharedPlace::Account(Arc::clone(digest))),
+        BlobPlace::Certificate(host) => Some(SharedPlace::Certificate(Arc::clone(host))),
+        BlobPlace::Challenge(text) => Some(SharedPlace::Challenge(Arc::clone(text))),
+        BlobPlace::Tickets(0) => Some(SharedPlace::Tickets),
+        BlobPlace::Client(_)
+        | BlobPlace::Code(_)
+        | BlobPlace::Revoked(_)
+        | BlobPlace::Tickets(_) => None,
+    }
+}
+
+pub(super) fn place_of(place: SharedPlace) -> BlobPlace {
     match place {
         SharedPlace::Account(digest) => BlobPlace::Account(digest),
         SharedPlace::Certificate(host) => BlobPlace::Certificate(host),

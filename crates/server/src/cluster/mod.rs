@@ -15,6 +15,7 @@
 //! | `engine.rs` | connections to etcd, by the dialers of this program |
 //! | `offer.rs` | what clients are told of the nodes, so that they choose their homes |
 //! | `located.rs` | where a client, a name or a port is, for people |
+//! | `rekey.rs` | the change of the secret |
 //! | `shared.rs` | the directory of the cluster: claims and look-ups |
 //! | `left.rs` | what a former process of the node has left to this process |
 //! | `table.rs` | the claims of this server, whose numbers may change, and early events |
@@ -30,6 +31,7 @@ pub(crate) mod offer;
 mod over_etcd;
 #[cfg(test)]
 mod people_over_etcd;
+mod rekey;
 mod server_node;
 mod shared;
 mod table;

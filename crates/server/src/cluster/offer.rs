@@ -61,6 +61,7 @@ mod tests {
             program: "0".into(),
             draining,
             links: 0,
+            secrets: Vec::new(),
         };
         LivingNode { epoch: NodeEpoch(1), record: Some(record) }
     }

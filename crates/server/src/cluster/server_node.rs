@@ -19,6 +19,7 @@ use net::handover;
 use node::session::Handle;
 use ops::status;
 use proto::greeting::Name;
+use termination::CommonSecret;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -63,6 +64,10 @@ pub(crate) struct ServerNode {
     left: LeftBehind,
     /// The next process goes on with the epoch of the node.
     is_handed_over: AtomicBool,
+    /// The secret of the cluster.
+    secret: Option<CommonSecret>,
+    /// The marks of the secrets in the record of the node.
+    secret_marks: Vec<u64>,
 }
 
 /// What the status says of the cluster, beside what the node shows.
@@ -112,6 +117,10 @@ fn settings(config: &config::Cluster, peers: Vec<PeerAddress>) -> anyhow::Result
         program: env!("CARGO_PKG_VERSION").to_owned(),
         draining: false,
         links: 0,
+        secrets: secret_marks(
+            &config.name,
+            config.secrets.iter().map(|token| token.secret.reveal()),
+        ),
     };
     Ok(NodeSettings {
         cluster: config.name.clone(),
@@ -121,6 +130,16 @@ fn settings(config: &config::Cluster, peers: Vec<PeerAddress>) -> anyhow::Result
         seed: u64::from_be_bytes(link::random()),
         gather: GATHER,
     })
+}
+
+/// Marks of the secrets, the first one first. They are in etcd, and tell nodes with the same secret
+/// from others.
+pub(super) fn secret_marks<'a>(
+    cluster: &str,
+    secrets: impl IntoIterator<Item = &'a str>,
+) -> Vec<u64> {
+    let mark = |secret| CommonSecret::new([secret])?.mark("marks of secrets", cluster.as_bytes());
+    secrets.into_iter().filter_map(mark).collect()
 }
 
 impl ServerNode {
@@ -149,6 +168,7 @@ impl ServerNode {
     ) -> NewNode {
         let (name, id) = (settings.cluster.clone(), settings.node.clone());
         let process = settings.record.process;
+        let (secret, secret_marks) = (kept.1.common().cloned(), settings.record.secrets.clone());
         let (left, begun) = LeftBehind::new();
         let begun = async { begun.await.unwrap_or_default() };
         let (cluster, events, task) = join_after(settings, engine, mail, begun);
@@ -166,6 +186,8 @@ impl ServerNode {
             seen,
             left,
             is_handed_over,
+            secret,
+            secret_marks,
         });
         if handover::is_serving() {
             node.left.begin(None);
@@ -176,6 +198,16 @@ impl ServerNode {
     /// The name of the node.
     pub(crate) const fn id(&self) -> &NodeId {
         &self.id
+    }
+
+    /// The secret of the cluster.
+    pub(super) const fn secret(&self) -> Option<&CommonSecret> {
+        self.secret.as_ref()
+    }
+
+    /// The marks of the secrets of this node, the first one first.
+    pub(super) fn secret_marks(&self) -> &[u64] {
+        &self.secret_marks
     }
 
     /// The handle of the node.

@@ -9,13 +9,13 @@ use cluster::record::{Described, VERSIONS};
 use ops::cluster::{ClusterClient, ClusterClients, WantedClients};
 use proto::InstanceId;
 use termination::{
-    ExpectedValue, OrderTurn, PutOutcome, SharedPlace, SharedStore as _, StoreAway,
+    CommonSecret, ExpectedValue, OrderTurn, PutOutcome, SharedPlace, SharedStore as _, StoreAway,
 };
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::certificates::ClusterStore;
-use super::server_node::{NewNode, ServerNode, follow_views};
+use super::server_node::{NewNode, ServerNode, follow_views, secret_marks};
 use super::table::ClaimNews;
 use crate::about::Marks;
 use crate::directory::model::{agrees, owners};
@@ -42,6 +42,7 @@ fn settings(name: &str) -> NodeSettings {
         program: "0".into(),
         draining: false,
         links: 0,
+        secrets: Vec::new(),
     };
     let node = NodeId::new(name).unwrap();
     let gather = cluster::node::GATHER;
@@ -51,6 +52,17 @@ fn settings(name: &str) -> NodeSettings {
 pub(crate) fn new_node(name: &str, engine: MemoryEngine) -> NewNode {
     let kept = (None, Marks::default());
     ServerNode::over(settings(name), engine, nodes::Mail::default(), kept)
+}
+
+const OLD: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
+const NEW: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3uq7xJ2vKp0mZ";
+
+/// A node with these secrets.
+fn node_with(name: &str, engine: MemoryEngine, secrets: &[&str]) -> NewNode {
+    let mut settings = settings(name);
+    settings.record.secrets = secret_marks("test", secrets.iter().copied());
+    let marks = Marks::new(CommonSecret::new(secrets.iter().copied()));
+    ServerNode::over(settings, engine, nodes::Mail::default(), (None, marks))
 }
 
 /// A node whose events only its directory handles.
@@ -183,6 +195,72 @@ async fn each_node_lists_the_clients_of_all_nodes() {
         (all, next.as_deref()),
         (vec!["office at a (here), 1 link".to_owned()], Some("office"))
     );
+}
+
+/// Puts a value that this secret has sealed.
+async fn put_sealed(node: &Alone, place: SharedPlace, secret: &str) {
+    let value = CommonSecret::new([secret]).unwrap().seal(&place, b"plain").unwrap();
+    let store = node.node.store().unwrap();
+    let outcome = store.put(place, value, ExpectedValue::At(None), None).await;
+    assert!(matches!(outcome, Ok(PutOutcome::Written(_))), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_secret_seals_everything_anew_and_says_when_the_former_one_can_go() {
+    let engine = MemoryEngine::new();
+    let start = async |name, secrets: &[&str]| {
+        Alone::run(node_with(name, engine.of_another_node(), secrets)).await
+    };
+    let a = start("a", &[NEW, OLD]).await;
+    put_sealed(&a, SharedPlace::Account("digest".into()), OLD).await;
+    put_sealed(&a, SharedPlace::Tickets, OLD).await;
+    put_sealed(&a, SharedPlace::Challenge("tls-alpn-01 a.example".into()), OLD).await;
+    for n in 0..40 {
+        put_sealed(&a, SharedPlace::Certificate(format!("n{n:02}.example").into()), OLD).await;
+    }
+    put_sealed(&a, SharedPlace::Certificate("new.example".into()), NEW).await;
+
+    // A node that could not open what is sealed anew holds the change up.
+    let b = start("b", &[OLD]).await;
+    let sees = async |count| {
+        let mut nodes = a.node.cluster().nodes();
+        timeout(60 * SECOND, nodes.wait_for(|nodes| nodes.len() == count)).await.unwrap().unwrap();
+    };
+    sees(2).await;
+    let refused = a.node.rekey("").await.unwrap_err().to_string();
+    assert!(refused.contains("node b cannot open"), "{refused}");
+    drop(b);
+    sees(1).await;
+
+    let c = start("c", &[OLD, NEW]).await;
+    sees(2).await;
+    // A change that was broken off goes on at its place.
+    let rest = a.node.rekey("cert/n29.example").await.unwrap();
+    assert_eq!((rest.read, rest.sealed, rest.next.clone()), (11, 10, None));
+    let all = a.node.rekey("").await.unwrap();
+    assert_eq!((all.read, all.sealed, all.changed, all.unopened), (44, 33, 0, 0));
+    assert_eq!(all.next, None);
+    let why = all.needs_former();
+    assert!(why.len() == 1 && why[0].starts_with("nodes c: they seal with another"), "{why:?}");
+    // What a node has sealed with the former secret meanwhile is sealed anew by the next run.
+    put_sealed(&c, SharedPlace::Certificate("late.example".into()), OLD).await;
+    drop(c);
+    sees(1).await;
+    let again = a.node.rekey("").await.unwrap();
+    assert_eq!((again.read, again.sealed), (45, 1));
+    assert!(again.needs_former().is_empty(), "{:?}", again.needs_former());
+
+    // The new secret alone opens everything that is left.
+    let d = start("d", &[NEW]).await;
+    let last = d.node.rekey("").await.unwrap();
+    assert_eq!((last.sealed, last.unopened), (0, 0));
+    put_sealed(&d, SharedPlace::Certificate("lost.example".into()), OLD).await;
+    let lost = d.node.rekey("").await.unwrap();
+    assert_eq!((lost.unopened, &lost.names[..]), (1, &["cert/lost.example".to_owned()][..]));
+    assert!(d.node.rekey("nowhere/x").await.is_err());
+    let without = Alone::start("e", engine.of_another_node()).await;
+    let refused = without.node.rekey("").await.unwrap_err().to_string();
+    assert!(refused.contains("has no secret"), "{refused}");
 }
 
 /// The presence of the owners of a random sequence of calls.

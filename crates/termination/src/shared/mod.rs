@@ -30,7 +30,7 @@ pub(crate) use kept::{Flights, LookedUp};
 pub use place::SharedPlace;
 use rate::PerSecond;
 use secret::OpenedValue;
-pub use secret::{CommonSecret, Unsealed};
+pub use secret::{CommonSecret, Resealed, Unsealed};
 pub(crate) use tickets::SharedTickets;
 
 /// The longest time for which a check of an authority, or a visitor, waits for the store.
@@ -44,7 +44,7 @@ const CHALLENGES: u32 = 100;
 const CERTIFICATES: u32 = 1_000;
 
 /// How long a response to a challenge is kept if the node that has put it ends before its order.
-const ANSWERED: Duration = Duration::from_secs(300);
+pub const ANSWERED: Duration = Duration::from_secs(300);
 
 /// The characters of a token of http-01. RFC 8555 section 8.3 demands 128 bits of base64url; Let's
 /// Encrypt has 43 characters and step-ca 32. Other paths are not worth a look-up.

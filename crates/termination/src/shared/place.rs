@@ -23,7 +23,8 @@ impl SharedPlace {
 
     /// The kind and the name of the value, which are parts of its key and of what is authenticated:
     /// a value that was moved to another place does not open.
-    pub(crate) fn parts(&self) -> (&'static str, &str) {
+    #[must_use]
+    pub fn parts(&self) -> (&'static str, &str) {
         match self {
             Self::Account(text) => ("account", text),
             Self::Certificate(host) => ("cert", host),

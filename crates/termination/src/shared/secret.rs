@@ -54,6 +54,18 @@ pub enum Unsealed {
     /// Not sealed with this secret for this place, or changed since.
     #[error("it was sealed with another `cluster.secret` or for another name, or it was changed")]
     Key,
+    /// A value was to be sealed anew.
+    #[error("the system gives no random numbers")]
+    Random,
+}
+
+/// A value of the store that was to be sealed anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resealed {
+    /// The first secret has sealed the value.
+    Current,
+    /// The same value, sealed with the first secret.
+    Anew(Bytes),
 }
 
 /// An opened value.
@@ -103,8 +115,21 @@ impl CommonSecret {
         tag.as_ref().first_chunk().copied().map(u64::from_be_bytes)
     }
 
+    /// Seals a value of the store anew with the first secret, if another one has sealed it.
+    ///
+    /// # Errors
+    /// No secret opens the value, or the system gives no random numbers.
+    pub fn reseal(&self, place: &SharedPlace, sealed: &[u8]) -> Result<Resealed, Unsealed> {
+        let opened = self.open(place, sealed)?;
+        if opened.is_current {
+            return Ok(Resealed::Current);
+        }
+        self.seal(place, &opened.plain).map(Resealed::Anew).ok_or(Unsealed::Random)
+    }
+
     /// Seals a value for its place. `None` if the system gives no random numbers.
-    pub(crate) fn seal(&self, place: &SharedPlace, plain: &[u8]) -> Option<Bytes> {
+    #[must_use]
+    pub fn seal(&self, place: &SharedPlace, plain: &[u8]) -> Option<Bytes> {
         let mut text = plain.to_vec();
         let aad = Aad::from(authenticated(place));
         let nonce = sealing(&self.first, place)?.seal_in_place_append_tag(aad, &mut text).ok()?;
@@ -216,6 +241,20 @@ mod tests {
         assert!(after.open(&place, &new).unwrap().is_current);
         assert!(before.open(&place, &new).is_err());
         assert!(!secret(&[ONE, TWO]).open(&place, &new).unwrap().is_current);
+    }
+
+    #[test]
+    fn a_value_is_sealed_anew_once() {
+        let place = place("a.example");
+        let [before, during, after] = [secret(&[ONE]), secret(&[TWO, ONE]), secret(&[TWO])];
+        let old = before.seal(&place, b"old").unwrap();
+        let Ok(Resealed::Anew(new)) = during.reseal(&place, &old) else { panic!() };
+        assert_eq!(&*after.open(&place, &new).unwrap().plain, b"old");
+        for secret in [&during, &after] {
+            assert_eq!(secret.reseal(&place, &new), Ok(Resealed::Current));
+        }
+        assert_eq!(after.reseal(&place, &old), Err(Unsealed::Key));
+        assert_eq!(before.reseal(&place, &old), Ok(Resealed::Current));
     }
 
     #[test]

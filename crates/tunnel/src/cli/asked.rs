@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueHint};
 use config::Span;
 use ops::clients::{HoldOrder, LimitOrder};
 use ops::cluster::PAGE_CLIENTS;
-use ops::command::{Command as _, Kick, ListClusterClients, Revoke, ShowClient};
+use ops::command::{Command as _, Kick, ListClusterClients, Rekey, Revoke, ShowClient};
 use ops::status::StreamNumber;
 
 use super::options::lasting;
@@ -22,6 +22,16 @@ asked reads it from the directory of the cluster, 200 clients at most; `--after`
 Examples:
   tunnel cluster clients
   tunnel cluster clients office/ --limit 20";
+
+const REKEY_NOTE: &str = "\
+Change of the secret, while the nodes run:
+  1. cluster.secret: [OLD, NEW] at all nodes, which start anew one after another
+  2. cluster.secret: [NEW, OLD] at all nodes, in the same way
+  3. tunnel cluster rekey, at any node, until it says that the former secret can be removed
+  4. cluster.secret: NEW at all nodes
+
+The command changes nothing that the new secret has sealed: it may be broken off and repeated. It
+fails if the former secret is still needed.";
 
 const DNS_EXAMPLES: &str = "\
 Example:
@@ -375,6 +385,14 @@ pub(crate) enum ClusterCommand {
     },
     #[command(about = ListClusterClients::ABOUT.help, after_help = CLUSTER_CLIENTS_NOTE)]
     Clients(ClusterClientsArgs),
+    #[command(about = Rekey::ABOUT.help, after_help = REKEY_NOTE)]
+    Rekey {
+        #[command(flatten)]
+        which: Which,
+        /// Print JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
     /// Print the records of DNS by which visitors and clients find all nodes
     #[command(after_help = DNS_EXAMPLES)]
     Dns {
