@@ -52,7 +52,9 @@ impl HomesKnown {
         let is_home = state.open.iter().any(|home| home.label() == server);
         let node = offer.nodes.first().map(|node| node.name.clone()).filter(|_| !is_home);
         if let Some(node) = node {
-            state.at.insert(link, node);
+            // The first message of a link begins with the node at its other end. A later message
+            // leaves the node out if the client should choose another.
+            state.at.entry(link).or_insert(node);
         }
         state.offer = offer;
         drop(state);
@@ -246,6 +248,21 @@ mod tests {
         assert_eq!(chosen(&["gone"], &["nyc1"], 2), ["nyc1", "fra1"]);
         // The configured server is away: its place is taken.
         assert_eq!(chosen(&[], &["nyc1"], 2), ["nyc1", "fra1"]);
+    }
+
+    #[test]
+    fn a_node_that_leaves_itself_out_is_still_that_of_its_link() {
+        let known = HomesKnown::default();
+        let nodes = vec![node("fra1", "fra"), node("nyc1", "nyc"), node("lon1", "lon")];
+        known.note("configured", 7, Homes { wanted: 2, nodes: nodes.clone() });
+        known.note("configured", 7, Homes { wanted: 2, nodes: nodes[1..].to_vec() });
+        let state = known.state();
+        assert_eq!(state.at.get(&7).map(String::as_str), Some("fra1"));
+        let at = state.at.values().map(String::as_str).collect();
+        // The other home stays, and the place of the node is taken.
+        let open = ["nyc1".to_owned()];
+        let chosen: Vec<_> = choose(&state.offer, &at, &open, 2).into_iter().collect();
+        assert_eq!(chosen.iter().map(|node| &*node.name).collect::<Vec<_>>(), ["nyc1", "lon1"]);
     }
 
     fn configured(text: &str) -> ServerPaths {

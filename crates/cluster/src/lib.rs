@@ -10,10 +10,12 @@
 //! | what does a record say, and which values are none | [`record`] |
 //! | what can the server keep for all nodes | [`blob`] |
 //! | what does a node do, and when | [`node`] |
+//! | when do clients go to emptier nodes | [`balance`] |
 //! | what does a process of a node leave to the next process | [`heirloom`] |
 //! | how does a message between two nodes look | [`wire`] |
 //! | how does the engine behave, for tests (feature `testing`) | `testing` |
 
+pub mod balance;
 pub mod blob;
 pub mod engine;
 pub mod heirloom;

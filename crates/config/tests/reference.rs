@@ -38,7 +38,7 @@ fn rows() -> BTreeMap<&'static str, Row> {
 }
 
 /// The values of the maps `auth` and `cluster` that have the required keys alone.
-fn of_maps(sources: &Sources<'_>) -> [(&'static str, String); 4] {
+fn of_maps(sources: &Sources<'_>) -> [(&'static str, String); 5] {
     let text = format!(
         "{SERVER}cluster: {{ name: c, {NODE} }}\nauth: {{ http: {{ url: 'https://a' }} }}\n"
     );
@@ -51,6 +51,7 @@ fn of_maps(sources: &Sources<'_>) -> [(&'static str, String); 4] {
         ("server: auth.http.timeout", auth.timeout.to_string()),
         ("server: auth.http.cache", auth.cache.to_string()),
         ("server: cluster.ports_max", cluster.ports_max.to_string()),
+        ("server: cluster.rebalance", cluster.rebalance.to_string()),
         ("server: cluster.directory.tls.min_version", etcd.min_version.to_string()),
     ]
 }

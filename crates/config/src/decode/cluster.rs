@@ -52,6 +52,7 @@ pub(super) fn cluster(s: &Section<'_>) -> Option<Cluster> {
         None => missing(&s, "directory", "directory: { etcd: [\"https://10.0.0.11:2379\"] }"),
     };
     let ports_max = s.or("ports_max", Cluster::usual("ports_max"), ports_max);
+    let rebalance = s.or("rebalance", Cluster::usual("rebalance"), values::switch);
     let clients = urls(&s, "clients", client_url);
     let clients = clients.into_iter().map(|(_, url)| url).collect();
     Some(Cluster {
@@ -62,6 +63,7 @@ pub(super) fn cluster(s: &Section<'_>) -> Option<Cluster> {
         peers: peers?,
         directory: directory?,
         ports_max: ports_max?,
+        rebalance: rebalance?,
         clients,
     })
 }

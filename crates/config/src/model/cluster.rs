@@ -50,6 +50,12 @@ pub struct Cluster {
         note = "each port takes a descriptor of each node"
     )]
     pub ports_max: u32,
+    /// Whether this node lets clients go to emptier nodes, as after the start of a node.
+    ///
+    /// If `false`, clients come to a node that starts when they log in again, or when another node
+    /// stops.
+    #[key("`true`, `false`", default = "true")]
+    pub rebalance: bool,
     /// The addresses at which clients reach this node, and no other node.
     ///
     /// Nodes name these addresses to clients. Without them a client finds a node by the address

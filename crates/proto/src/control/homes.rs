@@ -17,7 +17,8 @@ const NAME_MAX: usize = 255;
 pub struct Homes {
     /// The number of nodes with which the client should have links.
     pub wanted: u8,
-    /// The nodes, at most [`HOME_NODES_MAX`]. The first is the node that sends the message.
+    /// The nodes, at most [`HOME_NODES_MAX`]. The first of the first message of a link is the node
+    /// that sends it. A later message leaves that node out if the client should choose another.
     pub nodes: Vec<HomeNode>,
 }
 

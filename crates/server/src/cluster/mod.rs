@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `server_node.rs` | start and end of the node, its events, its status |
 //! | `certificates.rs` | the store of certificates, challenges and tickets that the nodes share |
+//! | `downhill.rs` | clients go to emptier nodes |
 //! | `engine.rs` | connections to etcd, by the dialers of this program |
 //! | `offer.rs` | what clients are told of the nodes, so that they choose their homes |
 //! | `located.rs` | where a client, a name or a port is, for people |
@@ -23,6 +24,7 @@
 //! The node runs on the slow runtime. Nothing here is on the data path.
 
 mod certificates;
+mod downhill;
 mod engine;
 mod left;
 mod located;

@@ -27,7 +27,7 @@ use super::certificates::ClusterStore;
 use super::left::LeftBehind;
 use super::shared::{SharedDirectory, resource};
 use super::table::{ClaimNews, HeldClaim, LostClaim};
-use super::{engine, offer};
+use super::{downhill, engine, offer};
 use crate::about::Marks;
 use crate::directory::{self, Generation};
 use crate::presence::Presence;
@@ -84,6 +84,8 @@ pub(crate) struct NewNode {
     pub(crate) node: Arc<ServerNode>,
     task: Pin<Box<dyn Future<Output = ()> + Send>>,
     events: ServerEvents,
+    /// Clients go to emptier nodes.
+    rebalances: bool,
 }
 
 /// The name of a node by its configuration.
@@ -156,7 +158,8 @@ impl ServerNode {
     ) -> anyhow::Result<NewNode> {
         let engine = engine::etcd(&config.directory, workers)?;
         let marks = Marks::new(secret_of(config));
-        Ok(Self::over(settings(config, peers)?, engine, mail, (state, marks)))
+        let node = Self::over(settings(config, peers)?, engine, mail, (state, marks));
+        Ok(NewNode { rebalances: config.rebalance, ..node })
     }
 
     /// A node over any engine. `kept`: the state directory, and the marks of terms.
@@ -192,7 +195,7 @@ impl ServerNode {
         if handover::is_serving() {
             node.left.begin(None);
         }
-        NewNode { node, task: Box::pin(task), events }
+        NewNode { node, task: Box::pin(task), events, rebalances: false }
     }
 
     /// The name of the node.
@@ -424,7 +427,10 @@ impl NewNode {
     /// Runs the node, and what the server has to do for it, on the runtime of the caller until
     /// `tasks` is dropped.
     pub(crate) fn run(self, registry: &Arc<Registry>, tasks: &mut JoinSet<()>) -> Arc<ServerNode> {
-        let Self { node, task, events } = self;
+        let Self { node, task, events, rebalances } = self;
+        if rebalances {
+            tasks.spawn(downhill::follow(Arc::clone(&node), Arc::clone(registry)));
+        }
         tasks.spawn(task);
         tasks.spawn(follow_events(Arc::clone(&node), Arc::clone(registry), events));
         tasks.spawn(follow_losses(Arc::clone(&node), Arc::clone(registry)));

@@ -2,7 +2,11 @@
 
 use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
+use cluster::names::NodeId;
+
+use super::super::downhill::{AskedClients, NodeLoads, let_go};
 use super::*;
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
@@ -256,6 +260,64 @@ fn a_client_of_one_server_finds_a_second_home_in_another_zone() {
         assert!(publishes_here(&a).await);
         client.close().await;
         for server in [a, b] {
+            server.close().await;
+        }
+    });
+}
+
+#[test]
+fn a_client_goes_to_an_emptier_node_and_keeps_its_other_home() {
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        let start = async |node, zone: &str| {
+            let (listen, at) = (free_port(), address(node));
+            let text = settings(node, &directory, &certificates, listen);
+            let own = format!("zone: {zone}, clients: 'tcp://{at}:{listen}',");
+            serve(&text.replace("zone: z,", &own)).await
+        };
+        let (a, b, c) = (start("a", "y").await, start("b", "y").await, start("c", "z").await);
+        for server in [&a, &b, &c] {
+            sees(server, 3).await;
+        }
+        let (target, _origin) = origin(ANSWER).await;
+        let config = client_config(&a.listen()[0], &services(target, free_port()));
+        let source = Box::new(|_| Err(ops::WrongConfig::one("no file".to_owned())));
+        let client = client::start(config, source, None).await.unwrap();
+        eventually("the configured server publishes", async || publishes_here(&a).await).await;
+        eventually("the node of another zone publishes", async || publishes_here(&c).await).await;
+
+        // As if a node had many links, and only one of the others none.
+        let lets_go = async |server: &Server, other: &str, emptier: &str| {
+            let node = server.node.as_ref().unwrap();
+            let living = Arc::clone(&node.cluster().nodes().borrow());
+            let others = [(other, 100), (emptier, 0)];
+            let others = others.map(|(name, links)| (NodeId::new(name).unwrap(), links)).into();
+            let loads = NodeLoads { own: 100, others, living };
+            let (mut asked, mut count) = (AskedClients::default(), 0);
+            for minute in 0..3 {
+                let now = (8, minute, SECOND);
+                count += let_go(node, &server.registry, &loads, now, &mut asked).await;
+            }
+            assert_eq!(count, 1, "the client is asked in one of three minutes");
+        };
+        eventually("the directory has both homes", async || {
+            let places = a.locate("home".to_owned()).await.unwrap();
+            places.iter().any(|place| place.nodes.len() == 2)
+        })
+        .await;
+        lets_go(&c, "a", "b").await;
+        eventually("the emptier node publishes", async || publishes_here(&b).await).await;
+        eventually("the client has gone", async || !publishes_here(&c).await).await;
+        assert!(publishes_here(&a).await);
+
+        // A link to the configured server gets a successor there, because its file names no other.
+        lets_go(&a, "b", "c").await;
+        let has_homes = async || publishes_here(&a).await && publishes_here(&b).await;
+        eventually("the client has its homes", has_homes).await;
+        client.close().await;
+        for server in [a, b, c] {
             server.close().await;
         }
     });
