@@ -323,7 +323,7 @@ impl<M: PeerMail> NodeDriver<M> {
             }
             NodeEvent::EpochEnded(_) | NodeEvent::StoreRestored => self.out.views.has_epoch(None),
             NodeEvent::NameTaken { .. }
-            | NodeEvent::NoCommonVersion(_)
+            | NodeEvent::NoCommonVersion { .. }
             | NodeEvent::BadRecord { .. } => {}
         }
         let line = words::log(&event);

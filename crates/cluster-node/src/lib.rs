@@ -71,3 +71,4 @@ pub use pages::{PAGE_RECORDS, RecordPage, WantedPage};
 pub use peers::PeerMail;
 pub use task::{LEAVING, join, join_after};
 pub use views::{HeldPorts, LivingNode, LivingNodes, Membership};
+pub use words::no_common_version;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use cluster::names::NodeId;
 use cluster::node::NodeEvent;
+use cluster::record::{NodeProgram, VERSIONS, Versions};
 use tokio::time::Instant;
 use tracing::{Level, error, info, warn};
 
@@ -47,18 +49,33 @@ pub(crate) fn line(event: &NodeEvent) -> (Level, String) {
                  own"
             ),
         ),
-        NodeEvent::NoCommonVersion(node) => (
-            Level::ERROR,
-            format!(
-                "this node does not join the cluster: node {node} reads no version of records that \
-                 this program reads. Upgrade the older of both in steps"
-            ),
-        ),
+        NodeEvent::NoCommonVersion { node, its } => {
+            let text = no_common_version(node, its);
+            (Level::ERROR, format!("this node does not join the cluster: {text}"))
+        }
         NodeEvent::BadRecord { key, reason } => (
             Level::WARN,
             format!("the record {key:?} of the cluster cannot be read and is left out: {reason}"),
         ),
     }
+}
+
+/// Why this program cannot join a cluster with this node.
+#[must_use]
+pub fn no_common_version(node: &NodeId, its: &NodeProgram) -> String {
+    let NodeProgram { program, versions } = its;
+    let program = program.as_deref().unwrap_or("of an unknown version").escape_debug();
+    let theirs = versions.map_or_else(|| "versions that it does not name".to_owned(), spoken);
+    format!(
+        "node {node} (tunnel {program}) reads {theirs} of the records of the cluster, and this \
+         program (tunnel {own}) reads {ours} (hint: upgrade the nodes by a program that reads both)",
+        own = env!("CARGO_PKG_VERSION"),
+        ours = spoken(VERSIONS),
+    )
+}
+
+fn spoken(Versions { min, max }: Versions) -> String {
+    if min == max { format!("version {min}") } else { format!("the versions {min} to {max}") }
 }
 
 /// Logs an event, and returns its line.
@@ -110,13 +127,20 @@ impl EngineWords {
 #[cfg(test)]
 mod tests {
     use cluster::engine::NoReply;
-    use cluster::names::{NodeEpoch, NodeId};
+    use cluster::names::NodeEpoch;
 
     use super::*;
 
     #[test]
     fn each_event_has_a_line_with_what_a_person_needs() {
         let node = NodeId::new("fra1").unwrap();
+        let its = NodeProgram {
+            program: Some("9.1.0".into()),
+            versions: Some(Versions { min: 7, max: 8 }),
+        };
+        let versions = "node fra1 (tunnel 9.1.0) reads the versions 7 to 8 of the records";
+        let unknown =
+            NodeEvent::NoCommonVersion { node: node.clone(), its: NodeProgram::default() };
         let bad = NodeEvent::BadRecord { key: "/a\nb".to_owned(), reason: "no JSON".to_owned() };
         for (event, level, part) in [
             (NodeEvent::Joined(NodeEpoch(7)), Level::INFO, "epoch 7"),
@@ -124,7 +148,8 @@ mod tests {
             (NodeEvent::EpochEnded(NodeEpoch(7)), Level::WARN, "joins again"),
             (NodeEvent::StoreRestored, Level::ERROR, "restored from a copy"),
             (NodeEvent::NameTaken { process: 3 }, Level::ERROR, "number 3"),
-            (NodeEvent::NoCommonVersion(node), Level::ERROR, "node fra1"),
+            (NodeEvent::NoCommonVersion { node, its }, Level::ERROR, versions),
+            (unknown, Level::ERROR, "versions that it does not name"),
             (bad, Level::WARN, "\"/a\\nb\""),
         ] {
             let (found, text) = line(&event);

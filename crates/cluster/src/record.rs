@@ -64,6 +64,28 @@ impl Versions {
     }
 }
 
+/// What any version of this program can read of the record of a node: the version of the program,
+/// and the versions of records that the node reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct NodeProgram {
+    /// The version of the program.
+    pub program: Option<String>,
+    /// The versions of records.
+    pub versions: Option<Versions>,
+}
+
+impl NodeProgram {
+    /// Reads what it can. A record of another version may have neither.
+    #[must_use]
+    pub fn of(value: &[u8]) -> Self {
+        if value.len() > RECORD_BYTES {
+            return Self::default();
+        }
+        serde_json::from_slice(value).unwrap_or_default()
+    }
+}
+
 /// An address at which other nodes reach a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

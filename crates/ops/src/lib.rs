@@ -17,6 +17,7 @@
 //! | `busy` | the busiest streams |
 //! | `cluster` | the result of `tunnel where` |
 //! | `clients` | the results of `tunnel clients`, and the changes of a client's entry |
+//! | `cluster` | the results of `tunnel where` and `tunnel cluster` |
 //! | `hold` | a client on hold |
 //! | `connect` | the target of `tunnel connect`, and the line before its bytes |
 //! | `events` | what changes, as a stream |

@@ -18,6 +18,7 @@
 //!   shared_clients.rs  the codes and the enrolled clients of a cluster
 //!   about.rs       what a claim says to other nodes about its services
 //!   shed.rs        the clients of a node that stops go to other nodes in portions
+//!   cluster_view.rs  what is answered to questions about the cluster
 //!   hops/          visitors of clients that have their links with other nodes
 //!   private/       private services, and the joining of streams of two clients
 //!   stun.rs        the ports at which the server answers STUN
@@ -35,6 +36,7 @@ mod auth;
 mod brake;
 mod clients;
 mod cluster;
+mod cluster_view;
 mod directory;
 mod enrolments;
 mod hook;
@@ -70,7 +72,6 @@ use link::ProcessBudget;
 use logging::AUDIT;
 use net::inherited::Place;
 use ops::clients::{self as client_list, Applied, Change, Details, Held, HoldOrder};
-use ops::cluster::{ClusterClients, ClusterPlace, RekeyStep, WantedClients};
 use ops::enrol::{Opened, Order};
 use ops::events::Events;
 use ops::measure::{Meter, Ping};
@@ -294,7 +295,7 @@ impl Server {
         }
         taken_over::adopt_visitors(workers.handles()).await?;
         let node = new_node.as_ref().map(|new| Arc::clone(new.node()));
-        let parts = NewParts::run_if_some(new_node, &registry, &mut orders).await;
+        let parts = NewParts::run_if_some(new_node, &registry, &mut orders).await?;
         let config = ArcSwap::from_pointee(without_clients(config));
         let (started, source) = (Instant::now(), None);
         let (ledger, turn) = (Ledger::default(), PingRotation::default());
@@ -617,41 +618,6 @@ impl Entries for Server {
 
     fn apply(&self, change: Change, text: String) -> SendFuture<'_, anyhow::Result<Applied>> {
         Box::pin(async move { self.apply_client_of(&change, text).await })
-    }
-}
-
-impl ClusterView for Server {
-    fn locate(&self, name: String) -> SendFuture<'_, anyhow::Result<Vec<ClusterPlace>>> {
-        Box::pin(async move {
-            let node = self.node.as_ref().context(
-                "this server is no node of a cluster (hint: `tunnel clients show NAME`)",
-            )?;
-            node.locate(&name).await
-        })
-    }
-
-    fn is_node(&self) -> bool {
-        self.node.is_some()
-    }
-
-    fn nodes(&self) -> SendFuture<'_, Option<status::Cluster>> {
-        Box::pin(async move { Some(self.node.as_ref()?.status().await) })
-    }
-
-    fn rekey(&self, after: String) -> SendFuture<'_, anyhow::Result<RekeyStep>> {
-        Box::pin(async move {
-            let node = self.node.as_ref().context("this server is no node of a cluster")?;
-            node.rekey(&after).await
-        })
-    }
-
-    fn clients(&self, wanted: WantedClients) -> SendFuture<'_, anyhow::Result<ClusterClients>> {
-        Box::pin(async move {
-            let node = self.node.as_ref();
-            let node =
-                node.context("this server is no node of a cluster (hint: `tunnel clients`)")?;
-            node.clients(wanted).await
-        })
     }
 }
 

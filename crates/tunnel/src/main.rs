@@ -45,8 +45,8 @@
 //! | `instances`, `whereabouts` | the search for the daemon, and the commands to it |
 //! | `clients`, `published`, `share` | its clients; its services and forwards; `tunnel share` |
 //! | `connect`, `visits` | `tunnel connect` and `tunnel visit` |
-//! | `cluster` | where a client is in a cluster, its nodes, its DNS records |
 //! | `console`, `requests` | the web console, and the requests of visitors |
+//! | `cluster` | `tunnel where` and `tunnel cluster` |
 //! | `measure`, `nat`, `moving` | the output of `ping` and `speedtest`, of `nat`, and of `move` |
 //! | `targets` | the commands about the targets of services, such as `test`, from flags to output |
 

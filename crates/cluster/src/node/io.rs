@@ -6,7 +6,7 @@ use crate::blob::{BlobOutcome, BlobWish};
 use crate::engine::{Change, Done, Lease, NoReply, Range, Revision, Transaction};
 use crate::heirloom::Heirloom;
 use crate::names::{ClientName, Generation, Instance, Key, NodeEpoch, NodeId, Owner};
-use crate::record::{At, Described, Holding};
+use crate::record::{At, Described, Holding, NodeProgram};
 
 /// What a node is told at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -344,7 +344,12 @@ pub enum NodeEvent {
         process: u64,
     },
     /// A living node reads no version of records that this node reads. This node does not join.
-    NoCommonVersion(NodeId),
+    NoCommonVersion {
+        /// The living node.
+        node: NodeId,
+        /// What this node could read of its record.
+        its: NodeProgram,
+    },
     /// A record cannot be read.
     BadRecord {
         /// Its key.

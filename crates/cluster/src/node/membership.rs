@@ -35,7 +35,7 @@ use crate::heirloom::LeftEpoch;
 use crate::keys::RecordPlace;
 use crate::moment::Moment;
 use crate::names::NodeEpoch;
-use crate::record::{BatchMark, Described, Former, Incarnation, Record as _};
+use crate::record::{BatchMark, Described, Former, Incarnation, NodeProgram, Record as _};
 
 /// The time that a lease lives without a renewal. The engine needs 2 s for an election, and a
 /// renewal that failed is repeated twice before a lease ends.
@@ -258,7 +258,8 @@ impl Membership {
             let read = Described::decode(&node.value);
             let common = read.ok().and_then(|it| it.versions.common(desk.settings.record.versions));
             if common.is_none() {
-                desk.report(NodeEvent::NoCommonVersion(name));
+                let its = NodeProgram::of(&node.value);
+                desk.report(NodeEvent::NoCommonVersion { node: name, its });
                 return self.join_later(desk, LEASE);
             }
         }

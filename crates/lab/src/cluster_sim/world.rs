@@ -260,7 +260,7 @@ impl SimWorld {
                 NodeEvent::Joined(_)
                 | NodeEvent::GoesOn(_)
                 | NodeEvent::NameTaken { .. }
-                | NodeEvent::NoCommonVersion(_) => {}
+                | NodeEvent::NoCommonVersion { .. } => {}
             },
             // No client publishes anything.
             Output::Claimed(..)

@@ -106,7 +106,7 @@ impl NodeLoads {
 }
 
 /// Lets clients go when this node has clearly more links than the others, until the node ends.
-pub(super) async fn follow(node: Arc<ServerNode>, registry: Arc<Registry>) {
+pub(crate) async fn follow(node: Arc<ServerNode>, registry: Arc<Registry>) {
     let (mut state, mut asked) = (Downhill::default(), AskedClients::default());
     let mut looks = interval_at(Instant::now() + LOOK, LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);

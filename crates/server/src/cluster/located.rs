@@ -1,5 +1,5 @@
-//! The answers of `tunnel where` and of `tunnel cluster clients`: the subjects that a name fits with
-//! the nodes at which each is, and the clients of all nodes.
+//! The answers of `tunnel where` and of `tunnel cluster clients`: the subjects that a name fits
+//! with the nodes at which each is, and the clients of all nodes.
 
 use anyhow::{Context, anyhow, ensure};
 use cluster::keys::{PagedTable, RecordPlace};
@@ -14,7 +14,7 @@ use super::ServerNode;
 use crate::about;
 
 /// A subject, and its text.
-type NamedSubject = (String, Subject);
+type AskedSubject = (String, Subject);
 
 impl ServerNode {
     /// Where a client, the host of a service, or a port is. Asks the engine about what this node
@@ -168,7 +168,7 @@ fn published(about: &str) -> Option<String> {
 }
 
 /// The subjects that a name fits, in groups of which the first that exists counts.
-fn subjects(name: &str) -> Vec<Vec<NamedSubject>> {
+fn subjects(name: &str) -> Vec<Vec<AskedSubject>> {
     let mut groups = Vec::new();
     if let Ok(client) = ClientName::new(name) {
         groups.push(vec![(format!("client {name}"), Subject::Client(client))]);
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_name_fits_a_client_a_port_and_the_names_that_cover_a_host() {
         let said = |name: &str| -> Vec<Vec<String>> {
-            let text = |group: Vec<NamedSubject>| group.into_iter().map(|(what, _)| what).collect();
+            let text = |group: Vec<AskedSubject>| group.into_iter().map(|(what, _)| what).collect();
             subjects(name).into_iter().map(text).collect()
         };
         assert_eq!(said("home"), [["client home"]]);

@@ -24,7 +24,7 @@
 //! The node runs on the slow runtime. Nothing here is on the data path.
 
 mod certificates;
-mod downhill;
+pub(crate) mod downhill;
 mod engine;
 mod left;
 mod located;

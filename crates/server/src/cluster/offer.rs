@@ -26,8 +26,9 @@ pub(super) fn offer(own: &NodeId, nodes: &LivingNodes, nth: u64) -> Option<Homes
     Some(Homes { wanted, nodes: std::iter::once(first).chain(others).collect() })
 }
 
-/// The nodes for the `nth` client that should leave this node: nodes that it may choose, in an order
-/// that differs between clients, and its other homes. `None`: there is no node for it to choose.
+/// The nodes for the `nth` client that should leave this node: nodes that it may choose, in an
+/// order that differs between clients, and its other homes. `None`: there is no node for it to
+/// choose.
 pub(super) fn beside(
     emptier: &[NodeId],
     homes: &[NodeId],

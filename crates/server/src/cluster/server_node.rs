@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use cluster::heirloom::Heirloom;
 use cluster::names::{self, ClientName, Instance, NodeEpoch, NodeId};
-use cluster::node::{GATHER, Located, NodeSettings, OpenVerdict, PeerOpen, Subject};
+use cluster::node::{GATHER, Located, NodeEvent, NodeSettings, OpenVerdict, PeerOpen, Subject};
 use cluster::record::{Described, PeerAddress, VERSIONS};
 use cluster_node::{Cluster, Engine, PeerMail, ServerEvent, ServerEvents, join_after};
 use doors::certificates::secret_of;
@@ -20,6 +20,7 @@ use node::session::Handle;
 use ops::status;
 use proto::greeting::Name;
 use termination::CommonSecret;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -27,7 +28,7 @@ use super::certificates::ClusterStore;
 use super::left::LeftBehind;
 use super::shared::{SharedDirectory, resource};
 use super::table::{ClaimNews, HeldClaim, LostClaim};
-use super::{downhill, engine, offer};
+use super::{engine, offer};
 use crate::about::Marks;
 use crate::directory::{self, Generation};
 use crate::presence::Presence;
@@ -43,6 +44,10 @@ const YIELDS: Duration = Duration::from_secs(4);
 /// The time until the lease that a former process has left is renewed, before visitors are accepted
 /// nevertheless. It takes one round trip to the engine.
 const RENEWED: Duration = Duration::from_millis(250);
+
+/// The time until a node has joined, or knows why it cannot, before its start goes on nevertheless.
+/// It takes three round trips to the engine.
+const JOINED: Duration = Duration::from_secs(1);
 
 /// The least time between two messages to the same clients about the nodes.
 const OFFERS: Duration = Duration::from_secs(1);
@@ -68,6 +73,8 @@ pub(crate) struct ServerNode {
     secret: Option<CommonSecret>,
     /// The marks of the secrets in the record of the node.
     secret_marks: Vec<u64>,
+    /// Why the node cannot join, by the versions of another node.
+    refusal: watch::Sender<Option<String>>,
 }
 
 /// What the status says of the cluster, beside what the node shows.
@@ -84,8 +91,8 @@ pub(crate) struct NewNode {
     pub(crate) node: Arc<ServerNode>,
     task: Pin<Box<dyn Future<Output = ()> + Send>>,
     events: ServerEvents,
-    /// Clients go to emptier nodes.
-    rebalances: bool,
+    /// Whether clients go to emptier nodes.
+    pub(crate) rebalances: bool,
 }
 
 /// The name of a node by its configuration.
@@ -191,6 +198,7 @@ impl ServerNode {
             is_handed_over,
             secret,
             secret_marks,
+            refusal: watch::Sender::new(None),
         });
         if handover::is_serving() {
             node.left.begin(None);
@@ -296,6 +304,29 @@ impl ServerNode {
         }
     }
 
+    /// Waits a moment until the node has joined.
+    ///
+    /// # Errors
+    /// A living node has no version of records in common with this program. Without an engine that
+    /// answers the start goes on, and the node joins later, or reports the same.
+    pub(crate) async fn joins(&self) -> anyhow::Result<()> {
+        if !handover::is_serving() {
+            // The node begins when the former process of it lets it.
+            return Ok(());
+        }
+        let (mut membership, mut refusal) = (self.cluster.membership(), self.refusal.subscribe());
+        let joined = async {
+            tokio::select! {
+                _ = membership.wait_for(|membership| membership.is_leased) => None,
+                refused = refusal.wait_for(Option::is_some) => refused.ok()?.clone(),
+            }
+        };
+        match timeout(JOINED, joined).await.ok().flatten() {
+            Some(why) => Err(anyhow!("this node cannot join the cluster {}: {why}", self.name)),
+            None => Ok(()),
+        }
+    }
+
     /// The next process serves: the node goes on there, or leaves.
     pub(crate) async fn end(&self) {
         if self.has_handed_over() {
@@ -346,8 +377,16 @@ impl ServerNode {
                     registry.revoked(client.as_str()).await;
                 }
             }
-            ServerEvent::Report { line, .. } => self.seen().report = Some((line, Instant::now())),
+            ServerEvent::Report { event, line } => self.note_report(&event, line),
         }
+    }
+
+    /// The node has reported something of its life.
+    pub(super) fn note_report(&self, event: &NodeEvent, line: String) {
+        if let NodeEvent::NoCommonVersion { node, its } = event {
+            self.refusal.send_replace(Some(cluster_node::no_common_version(node, its)));
+        }
+        self.seen().report = Some((line, Instant::now()));
     }
 
     /// Whether another process of this client has the resource, at another node.
@@ -427,10 +466,7 @@ impl NewNode {
     /// Runs the node, and what the server has to do for it, on the runtime of the caller until
     /// `tasks` is dropped.
     pub(crate) fn run(self, registry: &Arc<Registry>, tasks: &mut JoinSet<()>) -> Arc<ServerNode> {
-        let Self { node, task, events, rebalances } = self;
-        if rebalances {
-            tasks.spawn(downhill::follow(Arc::clone(&node), Arc::clone(registry)));
-        }
+        let Self { node, task, events, rebalances: _ } = self;
         tasks.spawn(task);
         tasks.spawn(follow_events(Arc::clone(&node), Arc::clone(registry), events));
         tasks.spawn(follow_losses(Arc::clone(&node), Arc::clone(registry)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cluster::names::{Instance, NodeId};
 use cluster::node::NodeSettings;
-use cluster::record::{Described, VERSIONS};
+use cluster::record::{Described, VERSIONS, Versions};
 use ops::cluster::{ClusterClient, ClusterClients, WantedClients};
 use proto::InstanceId;
 use termination::{
@@ -261,6 +261,44 @@ async fn a_change_of_the_secret_seals_everything_anew_and_says_when_the_former_o
     let without = Alone::start("e", engine.of_another_node()).await;
     let refused = without.node.rekey("").await.unwrap_err().to_string();
     assert!(refused.contains("has no secret"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_a_common_version_refuses_its_start() {
+    let engine = MemoryEngine::new();
+    let mut later = settings("a");
+    later.record.versions = Versions { min: VERSIONS.max + 1, max: VERSIONS.max + 2 };
+    later.record.program = "9.1.0".into();
+    let kept = (None, Marks::default());
+    let later = ServerNode::over(later, engine.clone(), nodes::Mail::default(), kept);
+    let a = Alone::run(later).await;
+    let start = |name| {
+        let (node, task, mut events) = new_node(name, engine.of_another_node()).into_parts();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(task);
+        let handles = Arc::clone(&node);
+        tasks.spawn(async move {
+            while let Some(event) = events.next().await {
+                if let cluster_node::ServerEvent::Report { event, line } = event {
+                    handles.note_report(&event, line);
+                }
+            }
+        });
+        (node, tasks)
+    };
+    let (b, _tasks) = start("b");
+    let why = b.joins().await.unwrap_err().to_string();
+    let part = "cannot join the cluster test: node a (tunnel 9.1.0) reads the versions 2 to 3";
+    assert!(why.contains(part), "{why}");
+    // Without the other node it joins.
+    drop(a);
+    sleep(40 * SECOND).await;
+    let (c, _tasks) = start("c");
+    c.joins().await.unwrap();
+    assert!(c.cluster().membership().borrow().is_leased);
+    // An engine that does not answer holds the start up for a moment.
+    let (alone, _task, _events) = new_node("d", MemoryEngine::new()).into_parts();
+    timeout(2 * SECOND, alone.joins()).await.unwrap().unwrap();
 }
 
 /// The presence of the owners of a random sequence of calls.

@@ -22,7 +22,7 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::far::FarServices;
 use super::serve::{HopVisitor, Hops};
-use crate::cluster::{NewNode, ServerNode, node_id};
+use crate::cluster::{NewNode, ServerNode, downhill, node_id};
 use crate::private::FindsAbroad;
 use crate::registry::Registry;
 use crate::shared_clients::TellsNodes;
@@ -91,18 +91,25 @@ impl NewParts {
 
     /// Runs all parts of a server that is a node, on the runtime of the caller until `tasks` is
     /// dropped.
+    ///
+    /// # Errors
+    /// A living node has no version of records in common with this program.
     pub(crate) async fn run_if_some(
         parts: Option<Self>,
         registry: &Arc<Registry>,
         tasks: &mut JoinSet<()>,
-    ) -> Option<NodeParts> {
+    ) -> anyhow::Result<Option<NodeParts>> {
         match parts {
-            Some(parts) => Some(parts.run(registry, tasks).await),
-            None => None,
+            Some(parts) => parts.run(registry, tasks).await.map(Some),
+            None => Ok(None),
         }
     }
 
-    async fn run(self, registry: &Arc<Registry>, tasks: &mut JoinSet<()>) -> NodeParts {
+    async fn run(
+        self,
+        registry: &Arc<Registry>,
+        tasks: &mut JoinSet<()>,
+    ) -> anyhow::Result<NodeParts> {
         let Self { node, listeners, mail, ports_max } = self;
         let (id, cluster) = (node.node.id().clone(), node.node.cluster().clone());
         let places = Arc::clone(&node.node);
@@ -125,10 +132,14 @@ impl NewParts {
             common.tell_by(Arc::downgrade(&nodes));
         }
         tasks.spawn(follow_enrolled(Arc::clone(registry), cluster.readiness()));
-        node.run(registry, tasks);
+        if node.rebalances {
+            tasks.spawn(downhill::follow(Arc::clone(&node.node), Arc::clone(registry)));
+        }
+        let node = node.run(registry, tasks);
         tasks.spawn(Arc::clone(&far).follow_ports(cluster.ports()));
         tasks.spawn(Arc::clone(&far).review_names());
-        NodeParts { links, far }
+        node.joins().await?;
+        Ok(NodeParts { links, far })
     }
 }
 

@@ -10,35 +10,11 @@ use ops::cluster::PAGE_CLIENTS;
 use ops::command::{Command as _, Kick, ListClusterClients, Rekey, Revoke, ShowClient};
 use ops::status::StreamNumber;
 
+use super::notes::{CLUSTER_CLIENTS_NOTE, DNS_EXAMPLES, REKEY_NOTE};
 use super::options::lasting;
 use super::values::{class, forward, interval, patience, server, span, target, upgrade_limit};
 use super::{DaemonArgs, OptionArgs, TargetArgs};
 use crate::complete::{clients, published, services};
-
-const CLUSTER_CLIENTS_NOTE: &str = "\
-The list has the clients that have a link to any node, in the order of their names. The node that is
-asked reads it from the directory of the cluster, 200 clients at most; `--after` reads on.
-
-Examples:
-  tunnel cluster clients
-  tunnel cluster clients office/ --limit 20";
-
-const REKEY_NOTE: &str = "\
-Change of the secret, while the nodes run:
-  1. cluster.secret: [OLD, NEW] at all nodes, which start anew one after another
-  2. cluster.secret: [NEW, OLD] at all nodes, in the same way
-  3. tunnel cluster rekey, at any node, until it says that the former secret can be removed
-  4. cluster.secret: NEW at all nodes
-
-The command changes nothing that the new secret has sealed: it may be broken off and repeated. It
-fails if the former secret is still needed.";
-
-const DNS_EXAMPLES: &str = "\
-Example:
-  tunnel cluster dns tunnel.example.com app.example.com --ttl 60
-
-The addresses are those of `cluster.clients` of each node. A name there is looked up on this machine.
-A node that is asking its clients to go gets no record.";
 
 /// The running daemon that a command asks.
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ mod asked;
 mod generate;
 mod import;
 mod install;
+mod notes;
 mod options;
 mod roles;
 mod values;

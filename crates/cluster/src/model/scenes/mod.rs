@@ -19,7 +19,9 @@ use crate::node::{
     NEGATIVE, Node, NodeEvent, NodeInput, NodeSettings, OpenVerdict, Output, PATIENCE, PeerMessage,
     PeerOpen, RENEWAL, RequestId, ServerWish, Subject, Ticket, WatchId, Watched,
 };
-use crate::record::{At, Described, Home, Incarnation, Record as _, VERSIONS, Versions};
+use crate::record::{
+    At, Described, Home, Incarnation, NodeProgram, Record as _, VERSIONS, Versions,
+};
 use crate::testing::{ModelStore, Reports, StoreEvent};
 
 /// A node of a story.
@@ -572,8 +574,10 @@ fn a_node_that_has_no_version_of_records_in_common_with_another_does_not_join() 
     let versions = Versions { min: VERSIONS.max + 1, max: VERSIONS.max + 1 };
     scene.start(0, Described { versions, ..super::plain_node(1) });
     scene.start(1, super::plain_node(2));
-    let event = NodeEvent::NoCommonVersion(NodeId::new("n0").unwrap());
-    assert!(scene.reports(1).contains(&event));
+    // The report names the program and the versions, for a person.
+    let its = NodeProgram { program: Some(super::plain_node(1).program), versions: Some(versions) };
+    let node = NodeId::new("n0").unwrap();
+    assert!(scene.reports(1).contains(&NodeEvent::NoCommonVersion { node, its }));
     assert!(scene.nodes[&0].node.is_member() && !scene.nodes[&1].node.is_member());
     scene.give(0, NodeInput::Wish(ServerWish::Leave));
     scene.flow();
