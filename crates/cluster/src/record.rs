@@ -193,6 +193,18 @@ impl Holding {
         std::iter::once(first).chain(self.also.iter().cloned()).collect()
     }
 
+    /// The record without the holders of which `is_void` says that their epoch has ended. `None`:
+    /// no holder is left.
+    #[must_use]
+    pub fn without(mut self, is_void: impl Fn(&Holder) -> bool) -> Option<Self> {
+        let mut left = self.holders();
+        left.retain(|holder| !is_void(holder));
+        let mut left = left.into_iter();
+        let Holder { node, epoch } = left.next()?;
+        (self.node, self.epoch, self.also) = (node, epoch, left.collect());
+        Some(self)
+    }
+
     /// The epoch in which a node holds the resource; `None` if it does not.
     #[must_use]
     pub fn epoch_of(&self, node: &NodeId) -> Option<NodeEpoch> {
@@ -425,6 +437,13 @@ mod tests {
         assert_eq!(epoch_of("fra1"), Some(NodeEpoch(3)));
         assert_eq!(epoch_of("nyc1"), Some(NodeEpoch(5)));
         assert_eq!(epoch_of("sin1"), None);
+        let left = |dead: &[&str]| {
+            let left = holding().without(|it| dead.contains(&it.node.as_str()));
+            left.map(|it| it.holders().iter().map(|it| it.node.to_string()).collect::<Vec<_>>())
+        };
+        assert_eq!(left(&["fra1"]).unwrap(), ["nyc1"]);
+        assert_eq!(left(&["nyc1"]).unwrap(), ["fra1"]);
+        assert_eq!(left(&["fra1", "nyc1"]), None);
         let alone = Holding { also: Vec::new(), ..holding() };
         assert!(!std::str::from_utf8(&alone.encode()).unwrap().contains("also"));
     }

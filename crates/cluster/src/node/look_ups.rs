@@ -424,10 +424,8 @@ pub(super) fn located(standing: &NodeStanding<'_>, known: PeerKnowledge, age: Du
             Located::There { generation, record, age }
         }
         PeerKnowledge::Holding(generation, record) => {
-            if standing.is_free(&record) {
-                return Located::Nowhere;
-            }
-            Located::Held { generation, record, age }
+            let left = record.without(|it| standing.is_void(&it.node, it.epoch));
+            left.map_or(Located::Nowhere, |record| Located::Held { generation, record, age })
         }
     }
 }

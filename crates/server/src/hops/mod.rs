@@ -28,7 +28,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-use cluster::names::{Generation, NodeId};
+use cluster::names::{Generation, NodeEpoch, NodeId};
 use cluster::node::{Located, OpenVerdict, PeerOpen, Subject};
 
 use crate::cluster::ServerNode;
@@ -55,6 +55,9 @@ pub(crate) trait ClusterPlaces: fmt::Debug + Send + Sync {
     /// The resource that a client of this node holds by the claim with this fence, and the number
     /// that the server knows.
     fn claimed(&self, client: &str, fence: u64) -> Option<(directory::Key, directory::Generation)>;
+
+    /// The epoch of this node; `None` before the node has joined, and between two epochs.
+    fn epoch(&self) -> Option<NodeEpoch>;
 
     /// The living nodes but this.
     fn others(&self) -> Vec<NodeId>;
@@ -100,6 +103,10 @@ impl ClusterPlaces for ServerNode {
 
     fn claimed(&self, client: &str, fence: u64) -> Option<(directory::Key, directory::Generation)> {
         self.claimed(client, fence)
+    }
+
+    fn epoch(&self) -> Option<NodeEpoch> {
+        self.cluster().membership().borrow().epoch
     }
 
     fn others(&self) -> Vec<NodeId> {

@@ -225,6 +225,40 @@ fn visitors_of_other_nodes_notice_nothing_of_the_death_of_a_home() {
 }
 
 #[test]
+fn a_node_that_was_killed_leads_visitors_to_the_home_that_stayed_when_it_is_back() {
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        let settings = |node, listen| {
+            settings(node, &directory, &certificates, listen).replace("quic://", "tls://")
+        };
+        let b = serve(&settings("b", 0)).await;
+        let listen = free_port();
+        let killed = NodeProcess::start(&settings("a", listen), &certificates);
+        sees(&b, 2).await;
+        let (target, _origin) = origin(ANSWER).await;
+        let tcp = free_port();
+        let servers = format!("['one=tcp://{}:{listen}', 'two={}']", address("a"), b.listen()[0]);
+        // The node that dies is the first one in the record.
+        let client = publish_at(&servers, &services(target, tcp)).await;
+        let port = SocketAddr::new(address("a").into(), tcp);
+        eventually("the port of the first home", async || is_served(port).await).await;
+        eventually("the second home publishes", async || publishes_here(&b).await).await;
+        drop(killed);
+        // The client finds no listener for clients there, so the record names the dead epoch.
+        let a = serve(&settings("a", 0)).await;
+        sees(&a, 2).await;
+        eventually("the port of the node that is back", async || is_served(port).await).await;
+        let door = door(&a, "http");
+        eventually("the name at the node that is back", async || answers(door).await).await;
+        client.close().await;
+        a.close().await;
+        b.close().await;
+    });
+}
+
+#[test]
 fn a_client_of_one_server_finds_a_second_home_in_another_zone() {
     run(async {
         let members = Members::start(1, &[]).await;

@@ -102,9 +102,18 @@ impl FarGround {
         self.read(key, claim, &record).await
     }
 
+    /// Whether a client of this process of the node holds the resource. A record may name a former
+    /// process of the node, which has died, beside homes that live.
+    pub(super) fn is_own(&self, key: &Key, record: &Holding) -> bool {
+        record.epoch_of(&self.node).is_some_and(|epoch| {
+            self.places.epoch().is_none_or(|own| own == epoch)
+                || self.places.has_claim(record.client.as_str(), record.fence(key))
+        })
+    }
+
     /// What the record of a claim says, and where its client is.
     pub(super) async fn read(&self, key: &Key, claim: Generation, record: &Holding) -> Looked {
-        if record.epoch_of(&self.node).is_some() {
+        if self.is_own(key, record) {
             return Looked::Gone;
         }
         let fence = record.fence(key);

@@ -63,8 +63,8 @@ impl FarServices {
     /// all that is needed of them was known.
     async fn apply(&self, held: &HeldPorts) -> (bool, bool) {
         let mut is_whole = true;
-        let is_other = |(_, (_, holding)): &(&Key, &(Generation, Holding))| {
-            holding.epoch_of(&self.ground.node).is_none()
+        let is_other = |(key, (_, holding)): &(&Key, &(Generation, Holding))| {
+            !self.ground.is_own(key, holding)
         };
         let wanted: Vec<_> = held.iter().filter(is_other).take(self.ports_max).collect();
         let is_full = held.iter().filter(is_other).count() > wanted.len();
