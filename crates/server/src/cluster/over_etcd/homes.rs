@@ -259,6 +259,41 @@ fn a_node_that_was_killed_leads_visitors_to_the_home_that_stayed_when_it_is_back
 }
 
 #[test]
+fn a_visitor_who_comes_before_the_client_has_another_home_is_served_there() {
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        let settings = |node, listen| {
+            settings(node, &directory, &certificates, listen).replace("quic://", "tls://")
+        };
+        let c = serve(&settings("c", 0)).await;
+        let listen = [free_port(), free_port()];
+        let killed = NodeProcess::start(&settings("a", listen[0]), &certificates);
+        sees(&c, 2).await;
+        let (target, _origin) = origin(ANSWER).await;
+        let path = |node, port| format!("'tcp://{}:{port}'", address(node));
+        let servers = format!("[{}, {}]", path("a", listen[0]), path("b", listen[1]));
+        let client = publish_at(&servers, &services(target, free_port())).await;
+        let door = door(&c, "http");
+        eventually("the name", async || answers(door).await).await;
+        drop(killed);
+        // The visitor finds the record of the node that has died. The client logs in later.
+        let later = async {
+            sleep(SECOND / 2).await;
+            serve(&settings("b", listen[1])).await
+        };
+        // The lease of the node that died is longer than this.
+        let visit = timeout(6 * SECOND, answers(door));
+        let (b, answered) = tokio::join!(later, visit);
+        assert_eq!(answered, Ok(true));
+        client.close().await;
+        b.close().await;
+        c.close().await;
+    });
+}
+
+#[test]
 fn a_client_of_one_server_finds_a_second_home_in_another_zone() {
     run(async {
         let members = Members::start(1, &[]).await;

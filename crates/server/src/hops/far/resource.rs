@@ -263,7 +263,9 @@ impl Resource {
         if let (ClientWay::Nodes(_, generation, _), Ok(client)) = (&place.way, client) {
             self.ground.places.refused(Subject::Client(client), *generation);
         }
-        if !state.refused_by.is_empty() {
+        // The record of the resource changes after that of the client.
+        let is_live = place.sessions().iter().any(|session| session.answers());
+        if !state.refused_by.is_empty() || !is_live {
             self.ground.places.refused(Subject::Resource(self.key.clone()), place.claim);
         }
     }
