@@ -71,6 +71,11 @@ impl HomesKnown {
         }
     }
 
+    /// Whether a link to the configured server reaches this node, too.
+    pub(crate) fn is_reached(&self, node: &str) -> bool {
+        self.state().at.values().any(|at| at == node)
+    }
+
     /// Looks at the homes again: the configuration has changed.
     pub(crate) fn look_again(&self) {
         self.changed.notify_one();

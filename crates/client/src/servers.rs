@@ -249,12 +249,16 @@ impl Client {
         // A removed server serves until the others have its services.
         let _ = timeout(ADDED, have_services(&all, &added)).await;
         for uplink in &removed {
-            uplink.set_charge(false);
             let server = uplink.session().name.clone();
-            uplink.published.forget_others(&[], &server);
-            let generation = register::anew(handles, shared, uplink).await;
-            if uplink.session().live() > 0 {
-                let _ = timeout(WITHDRAWN, uplink.published.answered(generation)).await;
+            // A node has one registration of this process. Where links of the configured server
+            // have come to the home that goes, the services stay.
+            if !shared.homes.is_reached(&uplink.label()) {
+                uplink.set_charge(false);
+                uplink.published.forget_others(&[], &server);
+                let generation = register::anew(handles, shared, uplink).await;
+                if uplink.session().live() > 0 {
+                    let _ = timeout(WITHDRAWN, uplink.published.answered(generation)).await;
+                }
             }
             tracing::info!(server, "server {server} is removed; its streams continue");
             uplink.retire(handles).await;

@@ -433,3 +433,46 @@ fn visitors_with_a_password_are_served_by_the_home_that_stays() {
         c.close().await;
     });
 }
+
+#[test]
+fn a_home_to_which_the_configured_server_has_moved_keeps_the_services() {
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        let mut paths = Vec::new();
+        let mut start = async |node, zone: &str| {
+            let (listen, at) = (free_port(), address(node));
+            paths.push(format!("'tcp://{at}:{listen}'"));
+            let text = settings(node, &directory, &certificates, listen);
+            let own = format!("zone: {zone}, clients: 'tcp://{at}:{listen}',");
+            serve(&text.replace("zone: z,", &own)).await
+        };
+        let (a, b, c) = (start("a", "y").await, start("b", "z").await, start("c", "y").await);
+        for server in [&a, &b, &c] {
+            sees(server, 3).await;
+        }
+        let (target, _origin) = origin(ANSWER).await;
+        let servers = format!("[{}, {}]", paths[0], paths[1]);
+        let config = client_config(&servers, &services(target, free_port()));
+        let source = Box::new(|_| Err(ops::WrongConfig::one("no file".to_owned())));
+        let client = client::start(config, source, None).await.unwrap();
+        eventually("the second home publishes", async || publishes_here(&b).await).await;
+        assert!(publishes_here(&a).await && !publishes_here(&c).await);
+        // The next path of the configured server leads to the second home, which goes when the
+        // client has found another one.
+        a.close().await;
+        eventually("a third node publishes", async || publishes_here(&c).await).await;
+        let is_removed = async || client.status().await.sessions.iter().all(|it| it.peer != "b");
+        eventually("the former second home is no server any more", is_removed).await;
+        let door = door(&b, "http");
+        for _ in 0..20 {
+            assert!(publishes_here(&b).await);
+            assert_eq!(timeout(SECOND, answers(door)).await, Ok(true));
+            sleep(SECOND / 10).await;
+        }
+        client.close().await;
+        b.close().await;
+        c.close().await;
+    });
+}
