@@ -10,6 +10,7 @@
 //! ports.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
+mod lan;
 mod networks;
 mod uplinks;
 
@@ -21,6 +22,7 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+pub use lan::Lan;
 pub use networks::{Network, SERVER_V4, SERVER_V6, internet, network, opened, outer_v4, rules};
 pub use uplinks::{Fault, Router, far_v4, ip, routed_uplinks, uplinks};
 
