@@ -23,7 +23,7 @@
 //! |---|---|
 //! | how does a server begin, ask and end | [`NodeLinks`] (`links`), [`NodeListeners`] (`listeners`) |
 //! | what does the server bring | [`ServesHops`] (`serves`), [`NodeTable`] (`table`) |
-//! | how does a node prove who it is | `names`, `incoming/proof.rs`, `families/src/nodes.rs`; over `tcp://` `listeners` and `proto/src/greeting/node_key.rs` |
+//! | how does a node prove who it is | `names`, `incoming/proof.rs`, `families/src/nodes.rs`; over `tcp://` `keys` and `proto/src/greeting/node_key.rs` |
 //! | which nodes are dialled, and when does that end | `outgoing/follow.rs`, `outgoing/dialling.rs` |
 //! | how is a link kept, and when does it retire | `outgoing/keeper.rs` |
 //! | when does the cluster count a node as linked | `outgoing/news.rs` |
@@ -34,6 +34,7 @@
 //! | what is shown of the links | [`NodeLinkStatus`] (`status`) |
 
 mod incoming;
+mod keys;
 mod links;
 mod listeners;
 mod lock;

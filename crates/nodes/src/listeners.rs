@@ -8,8 +8,9 @@ use cluster::record::PeerAddress;
 use config::{Common, Endpoint};
 use families::Bound;
 use families::nodes::{NodeCertificates, NodeTransports, is_plain, with_port};
-use proto::greeting::{Name, NodeKey, StoredCredential, Token};
+use proto::greeting::{Name, NodeKey};
 
+use crate::keys::PlainKeys;
 use crate::names::{certificate_name, greeting_name};
 use crate::outgoing::in_order;
 
@@ -79,7 +80,7 @@ impl NodeListeners {
         }
         // A node that accepts nothing in the clear sends nothing in the clear either.
         let is_used = settings.listen.iter().any(is_plain);
-        let keys = PlainKeys(settings.keys.iter().filter(|_| is_used).cloned().collect());
+        let keys = if is_used { PlainKeys::new(&settings.keys) } else { PlainKeys::default() };
         let bind = |at| transports.bind(at, common, state, workers);
         let bound = families::all_bound(settings.listen.iter().map(bind))?;
         let mut addresses = settings.advertise.clone();
@@ -103,22 +104,6 @@ impl NodeListeners {
         let all = self.addresses.iter();
         let all = all.map(|at| PeerAddress { url: at.to_string(), pin: None });
         in_order(&all.collect::<Vec<_>>())
-    }
-}
-
-/// The keys for links over `tcp://`. Empty: the node has no such links.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PlainKeys(Vec<NodeKey>);
-
-impl PlainKeys {
-    /// The token of `own` for the node `to`. `None`: this node does not dial by `tcp://`.
-    pub(crate) fn token(&self, own: &Name, to: &Name) -> Option<Token> {
-        self.0.first().map(|key| key.token(own, to))
-    }
-
-    /// What verifies the proof of the node `from` at `own`.
-    pub(crate) fn credentials(&self, from: &Name, own: &Name) -> Vec<StoredCredential> {
-        self.0.iter().map(|key| key.token(from, own).stored()).collect()
     }
 }
 

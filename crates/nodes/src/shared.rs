@@ -14,7 +14,7 @@ use proto::greeting::Name;
 use proto::{InstanceId, LinkConfig};
 
 use crate::incoming::Incomings;
-use crate::listeners::PlainKeys;
+use crate::keys::PlainKeys;
 use crate::mail::Mail;
 use crate::serves::ServesHops;
 use crate::table::NodeTable;

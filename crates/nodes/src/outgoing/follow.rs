@@ -142,7 +142,7 @@ mod tests {
     use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
     use super::*;
-    use crate::listeners::PlainKeys;
+    use crate::keys::PlainKeys;
     use crate::mail::Mail;
     use crate::serves::{HopStream, ServesHops};
     use crate::shared::SharedParts;
