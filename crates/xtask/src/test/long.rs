@@ -36,6 +36,11 @@ pub(super) const STEPS: &[Step] = &[
     step("webrtc-long", "100 MB between webrtc:// and each other program", steps::webrtc_long),
     step("engine", "three members of etcd: killed, stopped, without a quorum", steps::engine),
     step(
+        "cluster-faults",
+        "a cluster of real processes under faults: histories of claims and visits are judged",
+        steps::cluster_faults,
+    ),
+    step(
         "timed",
         "tests of node, server and survey that measure time, in the release profile",
         timed,

@@ -21,10 +21,12 @@ pub(super) struct Lengths {
     pub(super) fuzz: f64,
     pub(super) chaos: f64,
     pub(super) soak: f64,
+    /// Of the nodes of a cluster that are killed in turn.
+    pub(super) cluster: f64,
 }
 
 impl Default for Lengths {
     fn default() -> Self {
-        Self { fuzz: 2.0, chaos: 2.0, soak: 20.0 }
+        Self { fuzz: 2.0, chaos: 2.0, soak: 20.0, cluster: 2.0 }
     }
 }

@@ -158,6 +158,12 @@ const WEBRTC_INTEROP: &str = "transport-webrtc/interop";
 /// The test program that waits for elections of three members of etcd.
 const ENGINE: &str = "etcd/three";
 
+/// The test program that has a cluster under faults.
+const FAULTS: &str = "tunnel/faults";
+
+/// The variable that selects scenarios of it by a part of their names.
+const SCENARIO: &str = "TUNNEL_CLUSTER_SCENARIO";
+
 fn build(site: &Site, _: Lengths) -> Result<Verdict> {
     ensure!(!test_programs(site)?.is_empty(), "no test program");
     Ok(Verdict::PASSED)
@@ -171,7 +177,7 @@ fn debug_daemon(site: &Site) -> PathBuf {
 
 fn unit(site: &Site, _: Lengths) -> Result<Verdict> {
     let built = test_programs(site)?;
-    let apart = [E2E, INTEROP, NAT[0], NAT[1], WEBRTC_INTEROP, ENGINE];
+    let apart = [E2E, INTEROP, NAT[0], NAT[1], WEBRTC_INTEROP, ENGINE, FAULTS];
     let wanted = built.iter().filter(|p| !apart.contains(&&*p.name));
     let mut runs: Vec<programs::Run<'_>> = wanted.map(|program| (program, &[][..])).collect();
     // The same tests, with every byte as a page.
@@ -300,6 +306,28 @@ pub(super) fn engine(site: &Site, _: Lengths) -> Result<Verdict> {
         return Ok(Verdict::Skipped(reason));
     }
     against_peers(site, &[ENGINE], &[])
+}
+
+/// A cluster of real processes under faults. One scenario at a time: each of them fills the
+/// machine.
+pub(super) fn cluster_faults(site: &Site, lengths: Lengths) -> Result<Verdict> {
+    if !packages::is_root()? {
+        return Ok(Verdict::Skipped("only root makes network namespaces".to_owned()));
+    }
+    if let Some(reason) =
+        packages::provide(&["unshare", "ip", "nft", "etcd", "etcdctl", "haproxy"])?
+    {
+        return Ok(Verdict::Skipped(reason));
+    }
+    let (built, binary) = (test_programs(site)?, site.daemon()?);
+    let program = named(&built, FAULTS)?;
+    let mut tests = Command::new(&program.executable);
+    tests.current_dir(&program.folder).args(["--test-threads=1", "--nocapture"]);
+    tests.args(std::env::var_os(SCENARIO)).env(BINARY, &binary);
+    tests.env("TUNNEL_CLUSTER_MINUTES", lengths.cluster.to_string());
+    let tests = run_tests(&mut tests)?;
+    ensure!(tests.passed > 0, "no scenario of a cluster under faults");
+    Ok(Verdict::Passed(tests))
 }
 
 /// Runs test programs of this workspace that find other implementations by variables of the

@@ -36,6 +36,7 @@ impl Wish {
                 "--since" => wish.since = Some(value()?),
                 "--fuzz-minutes" => wish.lengths.fuzz = minutes(&word, &value()?)?,
                 "--chaos-minutes" => wish.lengths.chaos = minutes(&word, &value()?)?,
+                "--cluster-minutes" => wish.lengths.cluster = minutes(&word, &value()?)?,
                 "--soak-minutes" => wish.lengths.soak = minutes(&word, &value()?)?,
                 name if all().any(|step| step.name == name) => wish.names.push(word),
                 _ => bail!("no such step or option: {word}\n\n{}", help()),
@@ -86,6 +87,7 @@ cargo xtask test --long --since REV
   --fuzz-minutes N                time for each fuzz target [2]
   --chaos-minutes N               time for chaos, all transports together [2]
   --soak-minutes N                time for soak [20]
+  --cluster-minutes N             time in which the nodes of a cluster are killed in turn [2]
   CI=true                         every short step runs; a step that cannot run here is a failure,
                                   not skipped
 
@@ -152,8 +154,10 @@ mod tests {
 
     #[test]
     fn lengths_are_read_and_nonsense_is_refused_by_name() {
-        let wish = read("--long --fuzz-minutes 60 --chaos-minutes 0.5").unwrap().unwrap();
-        assert_eq!(wish.lengths, Lengths { fuzz: 60.0, chaos: 0.5, soak: 20.0 });
+        let wish = read("--long --fuzz-minutes 60 --chaos-minutes 0.5 --cluster-minutes 10")
+            .unwrap()
+            .unwrap();
+        assert_eq!(wish.lengths, Lengths { fuzz: 60.0, chaos: 0.5, soak: 20.0, cluster: 10.0 });
         assert!(read("--help").unwrap().is_none());
         for (line, complaint) in [
             ("nonsense", "no such step or option: nonsense"),
