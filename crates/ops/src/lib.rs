@@ -15,7 +15,6 @@
 //! | `measure` | the results of `tunnel ping` and `tunnel speedtest` |
 //! | `moving` | the result of `tunnel move` |
 //! | `busy` | the busiest streams |
-//! | `cluster` | the result of `tunnel where` |
 //! | `clients` | the results of `tunnel clients`, and the changes of a client's entry |
 //! | `cluster` | the results of `tunnel where` and `tunnel cluster` |
 //! | `hold` | a client on hold |

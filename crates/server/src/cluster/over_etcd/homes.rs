@@ -476,3 +476,74 @@ fn a_home_to_which_the_configured_server_has_moved_keeps_the_services() {
         c.close().await;
     });
 }
+
+#[test]
+fn a_port_that_is_in_use_at_another_node_opens_there_when_it_is_free() {
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        let (a, b) = (
+            start("a", &directory, &certificates).await,
+            start("b", &directory, &certificates).await,
+        );
+        sees(&a, 2).await;
+        let (target, _origin) = origin(ANSWER).await;
+        let tcp = free_port();
+        let port = |node| SocketAddr::new(address(node).into(), tcp);
+        // As that of a former process of the client, which ends a moment later.
+        let holder = TcpListener::bind(port("b")).await.unwrap();
+        let client = publish_all(&a, &services(target, tcp)).await;
+        eventually("the port of the node", async || is_served(port("a")).await).await;
+        let name = door(&b, "http");
+        eventually("the name at the other node", async || answers(name).await).await;
+        drop(holder);
+        eventually("the port of the other node", async || is_served(port("b")).await).await;
+        client.close().await;
+        a.close().await;
+        b.close().await;
+    });
+}
+
+#[test]
+fn a_node_that_a_client_has_left_leads_to_the_home_that_stays() {
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        let start = async |node| start(node, &directory, &certificates).await;
+        let (a, b) = (start("a").await, start("b").await);
+        sees(&a, 2).await;
+        sees(&b, 2).await;
+        let (target, _origin) = origin(ANSWER).await;
+        let services = services(target, free_port());
+        let one = format!("'one={}'", a.listen()[0]);
+        let both = client_config(&format!("[{one}, 'two={}']", b.listen()[0]), &services);
+        let alone = client_config(&format!("[{one}]"), &services);
+        let source =
+            Box::new(move |_| Ok(ops::Loaded { config: alone.clone(), warnings: Vec::new() }));
+        let client = client::start(both, source, None).await.unwrap();
+        for server in [&a, &b] {
+            eventually("both publish", async || publishes_here(server).await).await;
+        }
+        let door = door(&b, "http");
+        eventually("the name at the home that goes", async || answers(door).await).await;
+        // Visitors come while the client leaves: they find a record that names this node still.
+        let visits = async {
+            let begin = Instant::now();
+            while begin.elapsed() < SECOND {
+                answers(door).await;
+                sleep(SECOND / 500).await;
+            }
+        };
+        let (reloaded, ()) = tokio::join!(client.reload(), visits);
+        reloaded.unwrap();
+        eventually("the client has left", async || !publishes_here(&b).await).await;
+        // Long before the node forgets what it has found.
+        let serves = eventually("the name at the node that it left", async || answers(door).await);
+        timeout(15 * SECOND, serves).await.unwrap();
+        client.close().await;
+        a.close().await;
+        b.close().await;
+    });
+}

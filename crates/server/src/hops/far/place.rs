@@ -93,7 +93,17 @@ impl FarPlace {
 impl FarGround {
     /// Asks the cluster who has a resource and where the client is.
     pub(super) async fn look_up(&self, key: &Key) -> Looked {
-        let found = self.places.find(Subject::Resource(key.clone())).await;
+        let subject = || Subject::Resource(key.clone());
+        let mut found = self.places.find(subject()).await;
+        if let Located::Held { generation, record, .. } = &found
+            && self.is_own(key, record)
+            && !self.places.has_claim(record.client.as_str(), record.fence(key))
+        {
+            // The record was kept while a client of this node had the resource. The client has
+            // another home by now, perhaps.
+            self.places.refused(subject(), *generation);
+            found = self.places.find(subject()).await;
+        }
         let (claim, record) = match found {
             Located::Held { generation, record, .. } => (generation, record),
             Located::Away => return Looked::Away,

@@ -80,12 +80,15 @@ impl FarServices {
         }
         for (key, (generation, holding)) in wanted {
             let resource = self.resource(key);
-            if resource.claim() == Some(*generation) {
+            if resource.claim() == Some(*generation) && resource.is_open() {
                 continue;
             }
             match self.ground.read(key, *generation, holding).await {
                 Looked::At(place) => {
                     resource.lead(place).await;
+                    // A session of this node may have the port for a moment longer, or another
+                    // program.
+                    is_whole &= resource.is_open();
                 }
                 Looked::Gone => self.close(key, FarEnd::Gone).await,
                 Looked::Away => is_whole = false,

@@ -125,6 +125,13 @@ impl Resource {
         state.place.as_ref().filter(|_| !state.is_refused).map(|place| place.claim)
     }
 
+    /// Whether all services of the resource have entrances.
+    pub(super) fn is_open(&self) -> bool {
+        let state = self.state();
+        let services = state.place.as_ref().map_or(0, |place| place.services.len());
+        state.entrances.len() >= services
+    }
+
     /// The claim of a resource whose terms may turn visitors away at this node: the node of the
     /// client does not hear of such visitors, and so cannot say that the terms have changed.
     fn guarded(&self) -> Option<Generation> {
@@ -273,6 +280,8 @@ impl Resource {
     /// Leads the entrances to a place. Returns whether visitors find a live link there.
     pub(super) async fn lead(&self, place: FarPlace) -> bool {
         let _turn = self.changing.lock().await;
+        // What is tried again is known to the log.
+        let is_known = self.claim() == Some(place.claim);
         {
             let mut state = self.state();
             if state.is_closed {
@@ -302,6 +311,15 @@ impl Resource {
         let locator: Arc<dyn Locator> = Arc::new(OfResource(Weak::clone(&self.own)));
         let (at, to) = (&*self.ground, (&self.key, &locator));
         let mut kept = std::mem::take(&mut self.state().entrances);
+        if matches!(self.key, Key::Port(..)) {
+            // A port has one entrance at a time, so that of another service closes first.
+            let stays = |one: &FarEntrance| place.services.iter().any(|spec| one.is_of(spec));
+            let (stay, gone) = kept.into_iter().partition(stays);
+            kept = stay;
+            for gone in gone {
+                gone.close(&self.ground.registry, FarEnd::Withdrawn).await;
+            }
+        }
         let mut entrances = Vec::with_capacity(place.services.len());
         for spec in &place.services {
             let known = kept.iter().position(|one| one.is_of(spec));
@@ -311,7 +329,9 @@ impl Resource {
                 None => match FarEntrance::open(at, to, (spec, &place), &sessions).await {
                     Ok(opened) => opened,
                     Err(error) => {
-                        complain(&place, spec, &error);
+                        if !is_known {
+                            complain(&place, spec, &error);
+                        }
                         continue;
                     }
                 },
