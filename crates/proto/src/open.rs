@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use crate::Measure;
 use crate::greeting::Name;
+use crate::{LinkId, Measure};
 
 /// Priority class of a service: a higher class is sent first, streams within a class are served
 /// round robin.
@@ -77,6 +77,15 @@ pub enum NodeQuestion {
     /// No question: an enrolled client has changed, and the far end reads it again. The answer has
     /// no bytes.
     Changed(Name),
+    /// No question: the stream is a carrier that a client has dialled to the opener, and whose link
+    /// the far end has. A [`PassedGreeting`](crate::greeting::PassedGreeting) precedes the bytes of
+    /// the client. A far end without the link refuses the stream.
+    Carrier {
+        /// The client, which the opener has authenticated.
+        client: Name,
+        /// The link.
+        link: LinkId,
+    },
 }
 
 /// The last part of the way of a visitor's stream in a cluster: from the node that the visitor

@@ -8,8 +8,9 @@ use std::iter::once;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
+use proto::greeting::{Binding, PassedGreeting};
 use proto::{
-    Attach, CarrierNumber, Event, Head, Hop, Link, LinkConfig, Measure, NodeQuestion, Open,
+    Attach, CarrierNumber, Event, Head, Hop, Link, LinkConfig, LinkId, Measure, NodeQuestion, Open,
     Priority, ResetCode, Side, StreamKey, Target, Unlimited, ViolationCode, VisitorFields,
 };
 use testkit::pair::epoch;
@@ -262,6 +263,34 @@ fn the_example_of_a_question_is_what_the_code_sends_and_reads() {
     let mut buf = BytesMut::from(&bytes[..]);
     let event = other.handle_input(epoch(), FIRST, &mut buf).unwrap();
     assert!(matches!(event, Some(Event::Opened { open: read, .. }) if read == open));
+}
+
+#[test]
+fn the_example_of_a_passed_carrier_is_what_the_code_sends_and_reads() {
+    let (mut node, _) = opener();
+    sent(&mut node, FIRST);
+    node.open(&unnamed()).unwrap();
+    sent(&mut node, FIRST);
+    let link_id = LinkId([0xaa; 16]);
+    let question = NodeQuestion::Carrier { client: "home".parse().unwrap(), link: link_id };
+    let visitor = Some("192.0.2.7:50000".parse().unwrap());
+    let target = Target::Ask(question);
+    let open = Open { target, visitor, priority: Priority::Normal, fields: None };
+    node.open(&open).unwrap();
+    let bytes = assert_sent("open-carrier", &mut node);
+    let mut other = link(Side::Server);
+    let mut buf = BytesMut::from(&bytes[..]);
+    let event = other.handle_input(epoch(), FIRST, &mut buf).unwrap();
+    assert!(matches!(event, Some(Event::Opened { open: read, .. }) if read == open));
+}
+
+#[test]
+fn the_example_of_a_passed_greeting_is_what_the_code_sends_and_reads() {
+    let (binding, transport) = (Binding::Exporter([0xee; 32]), "tls".to_owned());
+    let passed = PassedGreeting { nonce: [0x55; 32], binding, certificate: false, transport };
+    let bytes = passed.encode().unwrap();
+    assert_eq!(hex(&bytes), named("passed-greeting"));
+    assert_eq!(PassedGreeting::decode(&bytes[PassedGreeting::HEAD..]), Some(passed));
 }
 
 #[test]

@@ -8,7 +8,9 @@ use bytes::{Buf, BufMut, BytesMut};
 use super::{FLAG_ACK_END, FLAG_MORE, HEAD, Head, Kind, MAX_OPEN, OFFSET_LENGTH};
 use crate::offset::Offset;
 use crate::wire::{Reader, put_tlv};
-use crate::{Hop, NodeQuestion, Open, Priority, ResetCode, StreamId, Target, VisitorFields};
+use crate::{
+    Hop, LinkId, NodeQuestion, Open, Priority, ResetCode, StreamId, Target, VisitorFields,
+};
 
 /// Body of RESET, STOP and GOAWAY: a code.
 pub(crate) const END_LENGTH: usize = 2;
@@ -213,6 +215,9 @@ fn question_text(question: &NodeQuestion) -> String {
     match question {
         NodeQuestion::Terms { client, claim } => format!("terms/{client}/{claim:016x}"),
         NodeQuestion::Changed(client) => format!("changed/{client}"),
+        NodeQuestion::Carrier { client, link } => {
+            format!("carrier/{client}/{:032x}", u128::from_be_bytes(link.0))
+        }
     }
 }
 
@@ -220,6 +225,13 @@ fn question_text(question: &NodeQuestion) -> String {
 fn read_question(text: &str) -> Option<NodeQuestion> {
     if let Some(client) = text.strip_prefix("changed/") {
         return Some(NodeQuestion::Changed(client.parse().ok()?));
+    }
+    if let Some(carrier) = text.strip_prefix("carrier/") {
+        let (client, link) = carrier.split_once('/')?;
+        let (high, low) = link.split_at_checked(16)?;
+        let number = u128::from(sixteen_digits(high)?) << 64 | u128::from(sixteen_digits(low)?);
+        let link = LinkId(number.to_be_bytes());
+        return Some(NodeQuestion::Carrier { client: client.parse().ok()?, link });
     }
     let (client, claim) = text.strip_prefix("terms/")?.split_once('/')?;
     Some(NodeQuestion::Terms { client: client.parse().ok()?, claim: sixteen_digits(claim)? })

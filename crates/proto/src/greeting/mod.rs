@@ -30,6 +30,7 @@ mod message;
 mod name;
 mod node_key;
 mod offer;
+mod passed;
 mod refusal;
 mod server;
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub use message::{Attach, AttachMode, Features, Versions};
 pub use name::{NAME_MAX, Name, NameError};
 pub use node_key::NodeKey;
 pub use offer::{ProvenOffer, is_signed, prove_offer, verify_offer};
+pub use passed::PassedGreeting;
 pub use refusal::Refusal;
 pub use server::{Grant, ServerAccepted, ServerEvent, ServerGreeting, ServerSetup, Terms};
 pub use token::{Token, TokenError};

@@ -40,6 +40,8 @@ pub struct ServerGreeting {
     inbound: Inbound,
     transcript: Transcript,
     early: Option<Early>,
+    /// The messages of a client that attaches a carrier, for a process that continues the greeting.
+    heard: Vec<Bytes>,
     state: State,
     output: BytesMut,
     event: Option<ServerEvent>,
@@ -89,10 +91,31 @@ impl ServerGreeting {
             inbound: Inbound::new(),
             transcript,
             early: None,
+            heard: Vec::new(),
             state: State::Hello,
             output,
             event: None,
         }
+    }
+
+    /// Continues a greeting that another process has begun: the nonce of `setup` is sent already,
+    /// and the input begins with [`ServerGreeting::heard`] of that process.
+    #[must_use]
+    pub fn continued(setup: ServerSetup) -> Self {
+        Self { output: BytesMut::new(), ..Self::new(setup) }
+    }
+
+    /// All that the client has sent, while [`ServerEvent::LinkSecret`] waits for its answer. The
+    /// client is authenticated; its proof of the link's secret is among the bytes. `None` in every
+    /// other state, and in a greeting that began in early data.
+    #[must_use]
+    pub fn heard(&self) -> Option<Bytes> {
+        if !matches!(self.state, State::Link(..)) || self.early.is_some() {
+            return None;
+        }
+        let mut all = BytesMut::from(&MAGIC[..]);
+        self.heard.iter().for_each(|message| all.extend_from_slice(message));
+        Some(all.freeze())
     }
 
     /// Consumes the greeting's bytes from the front of `input`. An incomplete message stays there:
@@ -246,6 +269,9 @@ impl ServerGreeting {
                 let version = (self.setup.versions.common(hello.versions))
                     .ok_or(GreetingError::Refused(Refusal::Version))?;
                 self.hear(&message.bytes);
+                if hello.attach.is_some() {
+                    self.heard.push(message.bytes.clone());
+                }
                 self.state = self.after_hello(hello, version)?;
             }
             (State::Early(hello, version), message::EARLY) => {
@@ -267,6 +293,9 @@ impl ServerGreeting {
                 }
                 let hash = self.transcript.hash();
                 self.transcript.push(&message.bytes);
+                if hello.attach.is_some() {
+                    self.heard.push(message.bytes.clone());
+                }
                 if hello.bound {
                     // The position of the nonce for the client, which did not wait for it.
                     self.transcript.push(&self.nonce);

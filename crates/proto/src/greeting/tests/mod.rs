@@ -6,6 +6,7 @@ mod early;
 mod hostile;
 mod introduce;
 mod log_in;
+mod passed;
 
 use std::time::Duration;
 
