@@ -9,11 +9,12 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use proto::greeting::NONCE_LENGTH;
 use tokio::task::yield_now;
-use transport::{CarrierError, Incoming, Listener, LocalFuture, Peer};
+use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer};
 
-use super::greeted::{Greeted, greet_early};
-use super::verifier::Verifier;
+use super::greeted::{Greeted, Welcome, continue_greeting, welcome};
+use super::verifier::{OtherEnd, Verifier};
 use crate::greet::GreetError;
 
 /// The deadline of a handshake, without the greeting.
@@ -87,6 +88,10 @@ pub trait Placement {
     /// Passes a greeted carrier to its link: to the link that it resumes, or to a new link. The
     /// link may be on another worker. Returns false if the link ended during the greeting.
     fn place(&self, greeted: Greeted) -> bool;
+
+    /// Carries the bytes between a client and the process that has its link. A process whose
+    /// verifier passes no carrier on is not called.
+    fn pass_on(&self, _carrier: Carrier, _other: OtherEnd) {}
 }
 
 /// Why a connection did not log in.
@@ -117,7 +122,32 @@ pub async fn log_in(
         .await
         .map_err(|_| no_handshake())??;
     placement.handshake_done(&carrier.peer);
-    let mut greeted = greet_early(carrier, early, verifier).await?;
+    settle(welcome(carrier, early, verifier).await?, placement).await
+}
+
+/// Logs a connection in whose greeting another process has begun with this nonce. The bytes of the
+/// carrier begin with those of the client, and its peer is the client as the other process knows it.
+///
+/// # Errors
+/// As for [`log_in`].
+pub async fn log_in_passed(
+    carrier: Carrier,
+    nonce: [u8; NONCE_LENGTH],
+    verifier: &dyn Verifier,
+    placement: &dyn Placement,
+) -> Result<(), LogInError> {
+    placement.handshake_done(&carrier.peer);
+    settle(continue_greeting(carrier, nonce, verifier).await?, placement).await
+}
+
+async fn settle(welcome: Welcome, placement: &dyn Placement) -> Result<(), LogInError> {
+    let mut greeted = match welcome {
+        Welcome::Greeted(greeted) => *greeted,
+        Welcome::Passed(carrier, other) => {
+            placement.pass_on(carrier, other);
+            return Ok(());
+        }
+    };
     if greeted.grant.enrolled.is_some() {
         placement.enrolled();
         let close = poll_fn(|cx| greeted.carrier.lane.poll_close(cx));

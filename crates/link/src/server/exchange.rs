@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 
 use bytes::{Bytes, BytesMut};
-use proto::Preview;
 use proto::greeting::{
-    GREETING_MAX, GREETING_TIMEOUT, Grant, GreetingError, Name, Refusal, ServerAccepted,
-    ServerEvent, ServerGreeting, ServerSetup,
+    GREETING_MAX, GREETING_TIMEOUT, Grant, GreetingError, NONCE_LENGTH, Name, PassedGreeting,
+    Refusal, ServerAccepted, ServerEvent, ServerGreeting, ServerSetup,
 };
+use proto::{LinkId, Preview};
 use transport::{Carrier, Early, Peer};
 
-use super::verifier::Verifier;
+use super::verifier::{OtherEnd, Stray, Verifier};
 use crate::greet::{GreetError, binding, read, write_all};
 
 /// The outcome of a greeting at a server.
@@ -23,23 +23,62 @@ pub(crate) struct Done {
     pub(crate) preview: Option<Preview>,
 }
 
-/// Greets a client. With `early` the greeting begins before the handshake is complete.
+/// How a greeting begins.
+pub(crate) enum Begin {
+    /// With the nonce.
+    Anew,
+    /// With the nonce, before the handshake is complete.
+    Early(Early),
+    /// Another process has sent the nonce.
+    Continued,
+}
+
+/// How a greeting ended without an error.
+pub(crate) enum Ended {
+    Done(Box<Done>),
+    /// Another process continues the greeting.
+    Passed(OtherEnd),
+}
+
+/// Greets a client.
 pub(crate) async fn greet_client(
     carrier: &mut Carrier,
-    early: Option<Early>,
+    begin: Begin,
     verifier: &dyn Verifier,
     setup: ServerSetup,
-) -> Result<Done, GreetError> {
-    let (mut greeting, mut handshake) = match early {
-        Some(Early { binding, done }) => (ServerGreeting::early(setup, binding), Some(done)),
-        None => (ServerGreeting::new(setup), None),
+) -> Result<Ended, GreetError> {
+    let nonce = setup.nonce;
+    // A carrier with further lanes or datagrams is more than the bytes of one lane, and a connection
+    // over UDP stays with its worker. A greeting is passed on once.
+    let has_more = carrier.lanes.is_some() || carrier.datagrams.is_some();
+    let is_single = !has_more && !carrier.peer.transport.stays();
+    let may_pass = is_single && matches!(begin, Begin::Anew);
+    let (mut greeting, mut handshake) = match begin {
+        Begin::Early(Early { binding, done }) => {
+            (ServerGreeting::early(setup, binding), Some(done))
+        }
+        Begin::Anew => (ServerGreeting::new(setup), None),
+        Begin::Continued => (ServerGreeting::continued(setup), None),
     };
     let mut input = BytesMut::with_capacity(GREETING_MAX);
     let Carrier { peer, lane, .. } = carrier;
     let work = async {
         let mut replies = VerifierReplies::default();
         loop {
-            let outcome = answer(&mut greeting, verifier, peer, &mut replies).await;
+            let mut outcome = answer(&mut greeting, verifier, peer, &mut replies).await;
+            if let Verdict::Stray(name, link) = outcome {
+                let said = may_pass.then(|| said(&greeting, nonce, peer, &input)).flatten();
+                let other = match said {
+                    Some(said) => verifier.pass_on(Stray { name: &name, link, peer, said }).await,
+                    None => Ok(None),
+                };
+                match other {
+                    Ok(Some(other)) => return Ok(Ended::Passed(other)),
+                    Ok(None) => greeting.link_secret(None),
+                    Err(refusal) => greeting.refuse(refusal),
+                }
+                outcome = answer(&mut greeting, verifier, peer, &mut replies).await;
+            }
             if let (Verdict::Failed(GreetingError::Refused(_)), Some(name)) =
                 (&outcome, &replies.claimed)
             {
@@ -50,10 +89,12 @@ pub(crate) async fn greet_client(
             output.append(&mut std::mem::take(&mut replies.to_show).into());
             write_all(&mut **lane, output).await?;
             match outcome {
-                Verdict::Pending => {}
+                Verdict::Pending | Verdict::Stray(..) => {}
                 Verdict::Accepted(grant, accepted) => {
                     let preview = replies.shown.filter(|_| accepted.early);
-                    return Ok((*grant, accepted, preview));
+                    let leftover = std::mem::take(&mut input);
+                    let done = Done { grant: *grant, accepted, leftover, preview };
+                    return Ok(Ended::Done(Box::new(done)));
                 }
                 Verdict::Failed(error) => {
                     // The refusal must arrive before the connection closes.
@@ -78,10 +119,26 @@ pub(crate) async fn greet_client(
             greeting.handle_input(&mut input);
         }
     };
-    let done: Result<_, GreetError> =
-        tokio::time::timeout(GREETING_TIMEOUT, work).await.map_err(|_| GreetError::Timeout)?;
-    let (grant, accepted, preview) = done?;
-    Ok(Done { grant, accepted, leftover: input, preview })
+    tokio::time::timeout(GREETING_TIMEOUT, work).await.map_err(|_| GreetError::Timeout)?
+}
+
+/// The greeting for another process, with the bytes of the client behind it.
+fn said(
+    greeting: &ServerGreeting,
+    nonce: [u8; NONCE_LENGTH],
+    peer: &Peer,
+    input: &BytesMut,
+) -> Option<Bytes> {
+    let passed = PassedGreeting {
+        nonce,
+        binding: binding(peer),
+        certificate: peer.certificate_name.is_some(),
+        transport: peer.transport.name().to_owned(),
+    };
+    let mut all = BytesMut::from(&passed.encode()?[..]);
+    all.extend_from_slice(&greeting.heard()?);
+    all.extend_from_slice(input);
+    Some(all.freeze())
 }
 
 /// The replies of the verifier to the events of a greeting.
@@ -96,6 +153,8 @@ struct VerifierReplies {
 
 enum Verdict {
     Pending,
+    /// This process does not have the link, and the greeting waits for its secret.
+    Stray(Name, LinkId),
     Accepted(Box<Grant>, ServerAccepted),
     Failed(GreetingError),
 }
@@ -126,7 +185,11 @@ async fn answer(
                 replies.claimed = Some(name);
             }
             ServerEvent::LinkSecret { name, instance, link } => {
-                greeting.link_secret(verifier.link_secret(&name, instance, link));
+                let secret = verifier.link_secret(&name, instance, link);
+                if secret.is_none() && greeting.heard().is_some() {
+                    return Verdict::Stray(name, link);
+                }
+                greeting.link_secret(secret);
             }
             ServerEvent::Preview { name, instance, attach } => {
                 let shown = verifier.preview(&name, instance, attach).await;

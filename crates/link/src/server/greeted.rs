@@ -3,12 +3,14 @@
 use std::io;
 
 use bytes::BytesMut;
-use proto::greeting::{AttachMode, Grant, NONCE_LENGTH, ServerAccepted, ServerSetup, Versions};
+use proto::greeting::{
+    AttachMode, Grant, GreetingError, NONCE_LENGTH, Refusal, ServerAccepted, ServerSetup, Versions,
+};
 use proto::{Attach, Preview};
 use transport::{Carrier, Early};
 
-use super::exchange::{self, Done};
-use super::verifier::Verifier;
+use super::exchange::{self, Begin, Done, Ended};
+use super::verifier::{OtherEnd, Verifier};
 use crate::greet::{GreetError, binding};
 use crate::inner::Link;
 
@@ -34,15 +36,54 @@ pub async fn greet(carrier: Carrier, verifier: &dyn Verifier) -> Result<Greeted,
     greet_early(carrier, None, verifier).await
 }
 
-/// As [`greet()`], over a carrier whose handshake may be incomplete.
+/// As [`greet()`], over a carrier whose handshake may be incomplete. A carrier of another process
+/// is closed.
 ///
 /// # Errors
 /// As for [`greet()`].
 pub async fn greet_early(
-    mut carrier: Carrier,
+    carrier: Carrier,
     early: Option<Early>,
     verifier: &dyn Verifier,
 ) -> Result<Greeted, GreetError> {
+    match welcome(carrier, early, verifier).await? {
+        Welcome::Greeted(greeted) => Ok(*greeted),
+        Welcome::Passed(..) => Err(GreetingError::Refused(Refusal::UnknownLink).into()),
+    }
+}
+
+/// What has become of a carrier.
+pub(super) enum Welcome {
+    Greeted(Box<Greeted>),
+    /// Another process continues the greeting over this carrier.
+    Passed(Carrier, OtherEnd),
+}
+
+/// Greets a client over a new carrier, or lets another process do so.
+pub(super) async fn welcome(
+    carrier: Carrier,
+    early: Option<Early>,
+    verifier: &dyn Verifier,
+) -> Result<Welcome, GreetError> {
+    let begin = early.map_or(Begin::Anew, Begin::Early);
+    run(carrier, begin, verifier, crate::random::<NONCE_LENGTH>()).await
+}
+
+/// Continues the greeting of a process that has sent this nonce.
+pub(super) async fn continue_greeting(
+    carrier: Carrier,
+    nonce: [u8; NONCE_LENGTH],
+    verifier: &dyn Verifier,
+) -> Result<Welcome, GreetError> {
+    run(carrier, Begin::Continued, verifier, nonce).await
+}
+
+async fn run(
+    mut carrier: Carrier,
+    begin: Begin,
+    verifier: &dyn Verifier,
+    nonce: [u8; NONCE_LENGTH],
+) -> Result<Welcome, GreetError> {
     let setup = ServerSetup {
         binding: binding(&carrier.peer),
         certificate_name: carrier.peer.certificate_name.clone(),
@@ -50,11 +91,14 @@ pub async fn greet_early(
         features: verifier.features(),
         introductions: verifier.introductions(),
         links_suffice: verifier.links_suffice(),
-        nonce: crate::random::<NONCE_LENGTH>(),
+        nonce,
     };
-    let done = exchange::greet_client(&mut carrier, early, verifier, setup).await?;
+    let done = match exchange::greet_client(&mut carrier, begin, verifier, setup).await? {
+        Ended::Done(done) => *done,
+        Ended::Passed(other) => return Ok(Welcome::Passed(carrier, other)),
+    };
     let Done { grant, accepted, leftover, preview } = done;
-    Ok(Greeted { grant, accepted, carrier, leftover, preview })
+    Ok(Welcome::Greeted(Box::new(Greeted { grant, accepted, carrier, leftover, preview })))
 }
 
 impl Greeted {

@@ -7,6 +7,6 @@ mod exchange;
 mod greeted;
 mod verifier;
 
-pub use accept::{Backlog, LogInError, Placement, accept, log_in};
+pub use accept::{Backlog, LogInError, Placement, accept, log_in, log_in_passed};
 pub use greeted::{Greeted, greet, greet_early};
-pub use verifier::{PreviewFuture, Verifier, VerifierFuture};
+pub use verifier::{OtherEnd, PreviewFuture, Stray, Verifier, VerifierFuture};

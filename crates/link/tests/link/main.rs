@@ -15,6 +15,7 @@ mod hostile;
 mod kills;
 mod log_in;
 mod paged;
+mod passed;
 mod paths;
 mod replay;
 mod rig;

@@ -1,17 +1,26 @@
 //! A server: accepts, greets, keeps links by id. As the real one does it, without workers.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
-use link::server::{Greeted, PreviewFuture, Verifier, VerifierFuture, greet_early};
+use bytes::{Buf as _, Bytes, BytesMut};
+use link::server::{
+    Greeted, LogInError, OtherEnd, Placement, PreviewFuture, Stray, Verifier, VerifierFuture,
+    log_in, log_in_passed,
+};
 use link::{GreetError, Link, Settings};
-use proto::greeting::{Attach, Grant, LinkSecret, Name, Refusal, StoredCredential, Terms, Token};
+use proto::greeting::{
+    Attach, Binding, Grant, LinkSecret, Name, PassedGreeting, Refusal, StoredCredential, Terms,
+    Token,
+};
 use proto::{Budget, InstanceId, LinkConfig, LinkId, Side, Unlimited};
 use tokio::task::AbortHandle;
-use transport::{Carrier, Early, Listener, Peer};
+use transport::memory::{Faults, pair};
+use transport::{Carrier, Lane, Listener, Peer};
 
 use super::{Party, TOKEN};
 
@@ -49,6 +58,10 @@ pub(crate) struct Keeper {
     pub(crate) sends_away: Cell<bool>,
     pub(crate) refused_carriers: Cell<usize>,
     pub(crate) errors: RefCell<Vec<GreetError>>,
+    /// The server that has the links of other carriers.
+    pub(crate) home: RefCell<Option<Rc<Keeper>>>,
+    /// The carriers that are at the home.
+    pub(crate) passed: Cell<usize>,
 }
 
 impl Server {
@@ -65,6 +78,8 @@ impl Server {
             sends_away: Cell::new(false),
             refused_carriers: Cell::new(0),
             errors: RefCell::default(),
+            home: RefCell::default(),
+            passed: Cell::new(0),
         });
         let accept = |listener| tokio::task::spawn_local(accept(Rc::clone(&state), listener));
         let tasks = listeners.into_iter().map(|one| accept(one).abort_handle()).collect();
@@ -99,6 +114,22 @@ impl Server {
         links.into_values().for_each(|(link, ..)| link.close());
     }
 
+    /// Forgets all links and ends their carriers, without a word to the clients.
+    pub(crate) fn lose_links(&self) {
+        let links = std::mem::take(&mut *self.state.links.borrow_mut());
+        for (link, ..) in links.into_values() {
+            assert!(link.cut());
+        }
+    }
+
+    /// Gives each of two links the secret of the other.
+    pub(crate) fn swap_secrets(&self) {
+        let mut links = self.state.links.borrow_mut();
+        let mut secrets: Vec<_> = links.values().map(|(_, secret, _)| secret.clone()).collect();
+        secrets.rotate_left(1);
+        links.values_mut().zip(secrets).for_each(|((_, own, _), other)| *own = other);
+    }
+
     pub(crate) fn stop(&self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
@@ -116,23 +147,94 @@ async fn accept(state: Rc<Keeper>, mut listener: Box<dyn Listener>) {
         let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();
         let state = Rc::clone(&state);
         tokio::task::spawn_local(async move {
-            let shaken = tokio::time::timeout(Duration::from_secs(10), incoming.handshake_early());
-            if let Ok(Ok((carrier, early))) = shaken.await {
-                state.welcome(carrier, early).await;
-            }
+            let outcome = log_in(incoming, &*state, &*state).await;
+            state.note(outcome);
         });
     }
 }
 
+/// Carries the bytes between two lanes until one of them ends.
+async fn carry(mut near: Box<dyn Lane>, mut far: Box<dyn Lane>, answer: Bytes) {
+    let (mut up, mut down) = (VecDeque::new(), VecDeque::from([answer]));
+    poll_fn(|cx| {
+        for is_up in [true, false] {
+            let (from, to, frames) = match is_up {
+                true => (&mut near, &mut far, &mut up),
+                false => (&mut far, &mut near, &mut down),
+            };
+            loop {
+                let mut bytes = BytesMut::with_capacity(1000);
+                if !frames.is_empty() {
+                    match to.poll_write(cx, frames) {
+                        Poll::Ready(Ok(_)) => continue,
+                        Poll::Ready(Err(_)) => return Poll::Ready(()),
+                        Poll::Pending => break,
+                    }
+                }
+                match from.poll_read(cx, &mut bytes) {
+                    Poll::Ready(Ok(0) | Err(_)) => {
+                        let _ = to.poll_close(cx);
+                        return Poll::Ready(());
+                    }
+                    Poll::Ready(Ok(_)) => frames.push_back(bytes.freeze()),
+                    Poll::Pending => {
+                        let _ = to.poll_flush(cx);
+                        break;
+                    }
+                }
+            }
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+impl Placement for Keeper {
+    fn place(&self, greeted: Greeted) -> bool {
+        self.add(greeted);
+        true
+    }
+
+    fn pass_on(&self, carrier: Carrier, other: OtherEnd) {
+        self.passed.set(self.passed.get() + 1);
+        let OtherEnd { lane, answer } = other;
+        tokio::task::spawn_local(carry(carrier.lane, lane, answer.freeze()));
+    }
+}
+
 impl Keeper {
-    async fn welcome(&self, carrier: Carrier, early: Option<Early>) {
-        match greet_early(carrier, early, self).await {
-            Ok(greeted) => self.place(greeted),
-            Err(error) => self.errors.borrow_mut().push(error),
+    fn note(&self, outcome: Result<(), LogInError>) {
+        if let Err(LogInError::Greeting(error)) = outcome {
+            self.errors.borrow_mut().push(error);
         }
     }
 
-    fn place(&self, greeted: Greeted) {
+    /// Continues the greeting of another server.
+    async fn go_on(self: Rc<Self>, mut said: Bytes, peer: Peer) -> Option<OtherEnd> {
+        let length = PassedGreeting::length(said[..2].try_into().unwrap()).unwrap();
+        let greeting = PassedGreeting::decode(&said[2..2 + length]).unwrap();
+        said.advance(2 + length);
+        let exporter = match greeting.binding {
+            Binding::Exporter(exporter) => Some(exporter),
+            Binding::None => None,
+        };
+        let peer = Peer { exporter, ..peer };
+        let (mut near, far) = pair(Faults::default());
+        let mut said = VecDeque::from([said]);
+        while !said.is_empty() {
+            poll_fn(|cx| near.poll_write(cx, &mut said)).await.unwrap();
+        }
+        tokio::task::spawn_local(async move {
+            let carrier = Carrier::single(peer, Box::new(far));
+            let outcome = log_in_passed(carrier, greeting.nonce, &*self, &*self).await;
+            self.note(outcome);
+        });
+        let mut answer = BytesMut::with_capacity(100);
+        let read = poll_fn(|cx| near.poll_read(cx, &mut answer)).await.unwrap();
+        (read > 0).then(|| OtherEnd { lane: Box::new(near), answer })
+    }
+
+    fn add(&self, greeted: Greeted) {
         self.greeted.set(self.greeted.get() + 1);
         if self.drops_greeted.get() {
             return;
@@ -192,6 +294,17 @@ impl Verifier for Keeper {
         let second = Duration::from_secs(1);
         let terms = Terms { new_link: claim.link, resume_timeout: second, keepalive: second };
         Box::pin(std::future::ready(preview.map(|preview| (terms, preview))))
+    }
+
+    fn pass_on<'a>(&'a self, stray: Stray<'a>) -> VerifierFuture<'a, Option<OtherEnd>> {
+        let home = self.home.borrow().clone();
+        Box::pin(async move {
+            let has_it = |home: &Rc<Self>| home.links.borrow().contains_key(&stray.link);
+            match home.filter(has_it) {
+                Some(home) => Ok(home.go_on(stray.said.clone(), stray.peer.clone()).await),
+                None => Ok(None),
+            }
+        })
     }
 
     fn decide<'a>(&'a self, grant: &'a Grant, _peer: &'a Peer) -> VerifierFuture<'a, Terms> {
