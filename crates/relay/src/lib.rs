@@ -88,8 +88,8 @@ pub use admit::{Gate, Permit};
 pub use announced::{Announced, HEADER_WAIT, HeaderError, announced};
 pub use attention::Attended;
 pub use bridge::{
-    Carried, Crossing, FlowSpan, LaneBreaker, Span, StreamLane, bridge, bridge_flow, flow_span,
-    span,
+    Carried, Crossing, FlowSpan, LaneBreaker, Span, StreamLane, bridge, bridge_flow, carry_lane,
+    flow_span, span,
 };
 pub use connection_table::{ConnectionEntry, ConnectionTable};
 pub use dial::{Allow, Destination, DialAccount, DialError, Dialled, Dials, TargetAddr};

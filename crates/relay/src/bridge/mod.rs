@@ -43,7 +43,7 @@ use transport::Inlet;
 pub use crossing::Crossing;
 pub use flows::{FlowSpan, bridge_flow, flow_span};
 pub use joint::bridge;
-pub use lane::{LaneBreaker, StreamLane};
+pub use lane::{LaneBreaker, StreamLane, carry_lane};
 pub use span::{Carried, Span, span};
 
 use crate::pipe::Queue;

@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, and its visitors are threads that may sleep"
 )]
 
+mod carry;
 mod ends;
 mod flow;
 mod held_http;

@@ -10,6 +10,7 @@
 //! of the stream (`mover`) serves the stream, and two queues of pieces (`way`) are between the task
 //! and the lane. A piece passes a queue by reference.
 
+mod carry;
 mod mover;
 mod way;
 
@@ -25,6 +26,7 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use transport::{Death, Lane};
 
+pub use self::carry::carry_lane;
 use self::mover::Mover;
 use self::way::Way;
 use crate::Duplex;
