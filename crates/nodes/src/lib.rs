@@ -49,6 +49,6 @@ mod table;
 pub use links::{NodeLinks, NodeSide};
 pub use listeners::{NodeListeners, PeerFiles, PeerSettings};
 pub use mail::Mail;
-pub use serves::{HopStream, ServesHops};
+pub use serves::{HopStream, NodeAsks, ServesHops};
 pub use status::NodeLinkStatus;
 pub use table::NodeTable;

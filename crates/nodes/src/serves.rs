@@ -20,6 +20,17 @@ pub struct HopStream {
     pub fields: Option<VisitorFields>,
 }
 
+/// A question of another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAsks {
+    /// The other node.
+    pub from: NodeId,
+    /// The question.
+    pub question: NodeQuestion,
+    /// Of a [`NodeQuestion::Carrier`]: the address of the client.
+    pub client: Option<SocketAddr>,
+}
+
 /// Serves the streams and flows of other nodes to clients of this node. Called on the worker of the
 /// link; must not wait.
 pub trait ServesHops: fmt::Debug + Send + Sync {
@@ -34,8 +45,12 @@ pub trait ServesHops: fmt::Debug + Send + Sync {
     ) -> Rc<dyn Outlet>;
 
     /// Answers a question. By default a node has no answers and refuses.
-    fn answer(&self, question: NodeQuestion, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
-        drop(question);
+    fn answer(
+        &self,
+        _worker: &Rc<Worker>,
+        _asks: NodeAsks,
+        inlet: Box<dyn Inlet>,
+    ) -> Rc<dyn Outlet> {
         relay::refuse_stream(&*inlet, None, ResetCode::Unknown)
     }
 

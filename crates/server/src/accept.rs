@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use link::server::{Greeted, LogInError, Placement, accept, log_in};
+use link::server::{Greeted, LogInError, OtherEnd, Placement, accept, log_in, log_in_passed};
 use link::{GreetError, Link};
 use logging::AUDIT;
 use net::handover;
@@ -17,11 +17,11 @@ use net::source::prefix;
 use ops::events::Changed;
 use ops::status::LinkState;
 use ops::term;
-use proto::greeting::{Features, Refusal};
+use proto::greeting::{Features, NONCE_LENGTH, Refusal};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 use tracing::field::display;
-use transport::{CarrierError, Incoming, Listener, Peer};
+use transport::{Carrier, CarrierError, Incoming, Listener, Peer};
 
 use super::auth::Auth;
 use super::brake::{Kind, Outcome};
@@ -78,26 +78,48 @@ async fn welcome(
     incoming: Box<dyn Incoming>,
     place: PendingGuard,
 ) {
-    let (remote, auth) = (incoming.remote(), Auth::new(&registry));
+    let (remote, auth) = (incoming.remote(), Auth::new(&registry, worker.index));
     let is_proxied = incoming.source().is_none();
-    let place = RefCell::new(place);
+    let place = Some(RefCell::new(place));
     let arrival =
         Arrival { worker: &worker, registry: &registry, auth: &auth, remote, is_proxied, place };
-    if let Err(error) = log_in(incoming, &auth, &arrival).await {
-        let why = match error {
-            // A visitor of the page is not a client.
-            LogInError::Handshake(CarrierError::Served) => return,
-            #[cfg(feature = "webrtc")]
-            LogInError::Handshake(CarrierError::Offer(request)) => {
-                return super::offers::serve(&worker, &registry, *request).await;
-            }
-            LogInError::Handshake(error) => error.into(),
-            LogInError::Greeting(error) => error.into(),
-            LogInError::LinkGone => anyhow::Error::from(error),
-        };
-        registry.brake().count(Outcome::Failed(&why));
-        complain(&registry, &auth, remote, &why);
+    match log_in(incoming, &auth, &arrival).await {
+        Ok(()) => {}
+        // A visitor of the page is not a client.
+        Err(LogInError::Handshake(CarrierError::Served)) => {}
+        #[cfg(feature = "webrtc")]
+        Err(LogInError::Handshake(CarrierError::Offer(request))) => {
+            super::offers::serve(&worker, &registry, *request).await;
+        }
+        Err(error) => fail(&registry, &auth, remote, error),
     }
+}
+
+/// Logs a connection in whose greeting another node has begun with this nonce, because the client
+/// reached that node.
+pub(super) async fn welcome_passed(
+    worker: &Rc<Worker>,
+    registry: &Arc<Registry>,
+    carrier: Carrier,
+    nonce: [u8; NONCE_LENGTH],
+) {
+    let (remote, auth) = (carrier.peer.address, Auth::new(registry, worker.index));
+    let (is_proxied, place) = (false, None);
+    let arrival = Arrival { worker, registry, auth: &auth, remote, is_proxied, place };
+    if let Err(error) = log_in_passed(carrier, nonce, &auth, &arrival).await {
+        fail(registry, &auth, remote, error);
+    }
+}
+
+/// Counts and logs a failed log-in.
+fn fail(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, error: LogInError) {
+    let why = match error {
+        LogInError::Handshake(error) => error.into(),
+        LogInError::Greeting(error) => error.into(),
+        LogInError::LinkGone => anyhow::Error::from(error),
+    };
+    registry.brake().count(Outcome::Failed(&why));
+    complain(registry, auth, remote, &why);
 }
 
 /// A connection that is not attached to its link yet.
@@ -107,13 +129,16 @@ struct Arrival<'a> {
     auth: &'a Auth<'a>,
     remote: SocketAddr,
     is_proxied: bool,
-    place: RefCell<PendingGuard>,
+    /// `None`: another node has counted the connection.
+    place: Option<RefCell<PendingGuard>>,
 }
 
 impl Placement for Arrival<'_> {
     fn handshake_done(&self, peer: &Peer) {
-        if self.is_proxied && peer.address != self.remote {
-            self.place.borrow_mut().belongs_to(peer.address.ip());
+        if let Some(place) = self.place.as_ref().filter(|_| self.is_proxied)
+            && peer.address != self.remote
+        {
+            place.borrow_mut().belongs_to(peer.address.ip());
         }
         self.auth.note_peer(peer);
     }
@@ -139,6 +164,13 @@ impl Placement for Arrival<'_> {
                 .await;
         });
         true
+    }
+
+    fn pass_on(&self, carrier: Carrier, other: OtherEnd) {
+        let registry = Arc::clone(self.registry);
+        // In a separate task, as above: the client is authenticated, and the other node has its
+        // link.
+        spawn_local(async move { registry.shared().strays.carry(carrier, other).await });
     }
 }
 

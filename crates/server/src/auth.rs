@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use link::server::{PreviewFuture, Verifier, VerifierFuture};
+use link::server::{OtherEnd, PreviewFuture, Stray, Verifier, VerifierFuture};
 use proto::greeting::{
     Attach, Features, Grant, LinkSecret, Name, Refusal, StoredCredential, Terms,
 };
@@ -19,6 +19,8 @@ use super::registry::Registry;
 /// The verifier of one greeting.
 pub(super) struct Auth<'a> {
     registry: &'a Arc<Registry>,
+    /// The worker of the connection.
+    worker: usize,
     claimed: RefCell<Option<String>>,
     certificate: RefCell<Option<String>>,
     address: Cell<Option<SocketAddr>>,
@@ -33,12 +35,13 @@ pub(super) struct Auth<'a> {
 }
 
 impl<'a> Auth<'a> {
-    pub(super) fn new(registry: &'a Arc<Registry>) -> Self {
+    pub(super) fn new(registry: &'a Arc<Registry>, worker: usize) -> Self {
         let (claimed, certificate, code) = Default::default();
         let (address, epoch) = (Cell::new(None), Cell::new(None));
         let (by_code, denied, by_certificate) = Default::default();
         Self {
             registry,
+            worker,
             claimed,
             certificate,
             address,
@@ -213,6 +216,10 @@ impl Verifier for Auth<'_> {
             let preview = self.registry.preview(name.as_str(), instance, claim).await?;
             Some((self.kept_terms(), preview))
         })
+    }
+
+    fn pass_on<'b>(&'b self, stray: Stray<'b>) -> VerifierFuture<'b, Option<OtherEnd>> {
+        Box::pin(self.registry.shared().strays.pass_on(stray, self.worker))
     }
 
     fn decide<'b>(&'b self, grant: &'b Grant, peer: &'b Peer) -> VerifierFuture<'b, Terms> {

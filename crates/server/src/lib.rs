@@ -20,6 +20,7 @@
 //!   shed.rs        the clients of a node that stops go to other nodes in portions
 //!   cluster_view.rs  what is answered to questions about the cluster
 //!   hops/          visitors of clients that have their links with other nodes
+//!   strays.rs      carriers whose links other nodes have
 //!   private/       private services, and the joining of streams of two clients
 //!   stun.rs        the ports at which the server answers STUN
 //!   invitations.rs one-time codes of visitors of private services
@@ -55,6 +56,7 @@ mod shared_clients;
 mod shed;
 mod sightings;
 mod source;
+mod strays;
 mod stun;
 #[cfg(test)]
 mod tests;
@@ -655,6 +657,7 @@ impl Serving for Server {
     fn drain(&self) -> SendFuture<'_, ()> {
         Box::pin(async {
             self.shed().await;
+            self.shared().strays.end();
             doors::close(self.workers.handles()).await;
             self.registry.close_entrances().await;
             let Some(parts) = &self.parts else {
@@ -727,6 +730,7 @@ impl Serving for Server {
             // Visitors reach clients of other nodes here until the next process has the ports.
             let far = async {
                 successor.await;
+                self.shared().strays.end();
                 parts.close_entrances().await;
                 parts.retire_outgoing().await;
             };

@@ -20,6 +20,7 @@ use crate::hook::{Hook, HookSettings};
 #[cfg(feature = "webrtc")]
 use crate::offers::Offers;
 use crate::private::PrivateServices;
+use crate::strays::Strays;
 use crate::stun::StunReport;
 
 /// The data that all parts of a server share.
@@ -41,6 +42,8 @@ pub(crate) struct ServerShared {
     pub(crate) names: Resolver,
     /// The private services of clients.
     pub(crate) private: PrivateServices,
+    /// The carriers whose links other nodes of the cluster have.
+    pub(crate) strays: Strays,
     /// WebRTC connections.
     #[cfg(feature = "webrtc")]
     pub(crate) offers: Offers,
@@ -80,6 +83,7 @@ impl ServerShared {
             features,
             names: Resolver::new(Bounds::of_clients(descriptors::kept())),
             private: PrivateServices::default(),
+            strays: Strays::default(),
             #[cfg(feature = "webrtc")]
             offers: Offers::default(),
             events,

@@ -126,7 +126,8 @@ pub async fn log_in(
 }
 
 /// Logs a connection in whose greeting another process has begun with this nonce. The bytes of the
-/// carrier begin with those of the client, and its peer is the client as the other process knows it.
+/// carrier begin with those of the client, and its peer is the client as the other process knows
+/// it.
 ///
 /// # Errors
 /// As for [`log_in`].
@@ -144,7 +145,7 @@ async fn settle(welcome: Welcome, placement: &dyn Placement) -> Result<(), LogIn
     let mut greeted = match welcome {
         Welcome::Greeted(greeted) => *greeted,
         Welcome::Passed(carrier, other) => {
-            placement.pass_on(carrier, other);
+            placement.pass_on(*carrier, other);
             return Ok(());
         }
     };

@@ -34,7 +34,7 @@ pub(crate) enum Begin {
 }
 
 /// How a greeting ended without an error.
-pub(crate) enum Ended {
+pub(crate) enum GreetingEnd {
     Done(Box<Done>),
     /// Another process continues the greeting.
     Passed(OtherEnd),
@@ -46,10 +46,10 @@ pub(crate) async fn greet_client(
     begin: Begin,
     verifier: &dyn Verifier,
     setup: ServerSetup,
-) -> Result<Ended, GreetError> {
+) -> Result<GreetingEnd, GreetError> {
     let nonce = setup.nonce;
-    // A carrier with further lanes or datagrams is more than the bytes of one lane, and a connection
-    // over UDP stays with its worker. A greeting is passed on once.
+    // A carrier with further lanes or datagrams is more than the bytes of one lane, and a
+    // connection over UDP stays with its worker. A greeting is passed on once.
     let has_more = carrier.lanes.is_some() || carrier.datagrams.is_some();
     let is_single = !has_more && !carrier.peer.transport.stays();
     let may_pass = is_single && matches!(begin, Begin::Anew);
@@ -73,7 +73,7 @@ pub(crate) async fn greet_client(
                     None => Ok(None),
                 };
                 match other {
-                    Ok(Some(other)) => return Ok(Ended::Passed(other)),
+                    Ok(Some(other)) => return Ok(GreetingEnd::Passed(other)),
                     Ok(None) => greeting.link_secret(None),
                     Err(refusal) => greeting.refuse(refusal),
                 }
@@ -94,7 +94,7 @@ pub(crate) async fn greet_client(
                     let preview = replies.shown.filter(|_| accepted.early);
                     let leftover = std::mem::take(&mut input);
                     let done = Done { grant: *grant, accepted, leftover, preview };
-                    return Ok(Ended::Done(Box::new(done)));
+                    return Ok(GreetingEnd::Done(Box::new(done)));
                 }
                 Verdict::Failed(error) => {
                     // The refusal must arrive before the connection closes.

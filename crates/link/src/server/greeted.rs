@@ -9,7 +9,7 @@ use proto::greeting::{
 use proto::{Attach, Preview};
 use transport::{Carrier, Early};
 
-use super::exchange::{self, Begin, Done, Ended};
+use super::exchange::{self, Begin, Done, GreetingEnd};
 use super::verifier::{OtherEnd, Verifier};
 use crate::greet::{GreetError, binding};
 use crate::inner::Link;
@@ -56,7 +56,7 @@ pub async fn greet_early(
 pub(super) enum Welcome {
     Greeted(Box<Greeted>),
     /// Another process continues the greeting over this carrier.
-    Passed(Carrier, OtherEnd),
+    Passed(Box<Carrier>, OtherEnd),
 }
 
 /// Greets a client over a new carrier, or lets another process do so.
@@ -94,8 +94,8 @@ async fn run(
         nonce,
     };
     let done = match exchange::greet_client(&mut carrier, begin, verifier, setup).await? {
-        Ended::Done(done) => *done,
-        Ended::Passed(other) => return Ok(Welcome::Passed(carrier, other)),
+        GreetingEnd::Done(done) => *done,
+        GreetingEnd::Passed(other) => return Ok(Welcome::Passed(Box::new(carrier), other)),
     };
     let Done { grant, accepted, leftover, preview } = done;
     Ok(Welcome::Greeted(Box::new(Greeted { grant, accepted, carrier, leftover, preview })))

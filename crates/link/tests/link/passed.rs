@@ -1,4 +1,5 @@
-//! Carriers that reach a server without their link, which passes them on to the server with the link.
+//! Carriers that reach a server without their link, which passes them on to the server with the
+//! link.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -89,6 +90,22 @@ fn two_in_memory() -> Two {
     Two::new(a, b, [Rc::new(first), Rc::new(second)], [1, 1])
 }
 
+/// Forgets all links and ends their carriers, without a word to the clients.
+fn lose_links(server: &Server) {
+    let links = std::mem::take(&mut *server.state.links.borrow_mut());
+    for (link, ..) in links.into_values() {
+        assert!(link.cut());
+    }
+}
+
+/// Gives each of two links the secret of the other.
+fn swap_secrets(server: &Server) {
+    let mut links = server.state.links.borrow_mut();
+    let mut secrets: Vec<_> = links.values().map(|(_, secret, _)| secret.clone()).collect();
+    secrets.rotate_left(1);
+    links.values_mut().zip(secrets).for_each(|((_, own, _), other)| *own = other);
+}
+
 #[test]
 fn a_stream_goes_on_when_its_carrier_comes_back_at_another_server() {
     virtually(async {
@@ -115,7 +132,7 @@ fn a_link_that_no_server_has_begins_anew() {
         let client = two.client();
         client.live().await;
         two.balancer.leads_to_second.set(true);
-        two.a.lose_links();
+        lose_links(&two.a);
         until("a new link", || two.b.links().len() == 1).await;
         client.live().await;
         assert_eq!((client.links.get(), two.b.state.passed.get()), (2, 0));
@@ -132,7 +149,7 @@ fn the_server_with_the_link_refuses_a_client_without_its_secret() {
         (other.name, other.instance) = (Name::new("client-2").unwrap(), InstanceId([8; 16]));
         let _other = Client::start(other);
         until("both links", || two.a.links().len() == 2).await;
-        two.a.swap_secrets();
+        swap_secrets(&two.a);
         two.balancer.leads_to_second.set(true);
         assert!(client.live().await.cut());
         until("its error", || !two.a.state.errors.borrow().is_empty()).await;

@@ -16,7 +16,7 @@ use proto::{Hop, LinkId, Open, ResetCode, Target};
 use relay::refuse_stream;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
-use crate::serves::HopStream;
+use crate::serves::{HopStream, NodeAsks};
 use crate::shared::NodeShared;
 
 /// The owner of a link of another node.
@@ -83,7 +83,9 @@ impl Owner for IncomingOwner {
         if let Target::Ask(question) = &open.target
             && link.features().have(Features::NODES)
         {
-            return self.shared.serves.answer(question.clone(), inlet);
+            let (from, question, client) = (self.node.clone(), question.clone(), open.visitor);
+            let asks = NodeAsks { from, question, client };
+            return self.shared.serves.answer(&self.worker, asks, inlet);
         }
         match hop(link, open) {
             Some((hop, stream)) => {

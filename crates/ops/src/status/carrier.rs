@@ -18,7 +18,8 @@ printed! {
         /// The present address of the far end. Over QUIC and KCP it changes when a client moves.
         pub peer: String,
         /// The other server through which the carrier leads to the server; absent where the client
-        /// has dialled the server. The address of the far end is not known then.
+        /// has dialled the server. The address of the far end is not known then. On a node of a
+        /// cluster: the node that the client has dialled, which passes the carrier on.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub via: Option<Cow<'static, str>>,
         /// The minimum round-trip time of the link's active carrier, in microseconds; absent before

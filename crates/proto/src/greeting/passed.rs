@@ -3,8 +3,8 @@
 //! A client behind a balancer that has lost a carrier may reach a node without its link. That node
 //! has sent its nonce, has authenticated the client, and then passes the connection on to the node
 //! with the link, as the bytes of a stream. The nonce and the channel binding enter the proofs of
-//! both ends, so the other node needs both: it verifies everything itself, and signs what the client
-//! expects.
+//! both ends, so the other node needs both: it verifies everything itself, and signs what the
+//! client expects.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 

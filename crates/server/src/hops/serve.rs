@@ -46,6 +46,8 @@ pub(crate) struct Hops {
     pub(super) registry: Arc<Registry>,
     pub(super) places: Arc<dyn ClusterPlaces>,
     pub(super) waiting: Arc<AtomicU32>,
+    /// The carriers of clients that reached other nodes.
+    pub(super) carriers: Arc<AtomicU32>,
 }
 
 /// A slot among those that wait.
@@ -74,7 +76,8 @@ struct ToClient {
 
 impl Hops {
     pub(crate) fn new(registry: &Arc<Registry>, places: Arc<dyn ClusterPlaces>) -> Self {
-        Self { registry: Arc::clone(registry), places, waiting: Arc::default() }
+        let (waiting, carriers) = Default::default();
+        Self { registry: Arc::clone(registry), places, waiting, carriers }
     }
 
     /// Joins a stream of another node with a stream to the client.

@@ -10,10 +10,11 @@ use cluster::names::NodeId;
 use config::Common;
 use node::session::{Handle, Worker};
 use nodes::{
-    HopStream, Mail, NodeLinks, NodeListeners, NodeSide, PeerFiles, PeerSettings, ServesHops,
+    HopStream, Mail, NodeAsks, NodeLinks, NodeListeners, NodeSide, PeerFiles, PeerSettings,
+    ServesHops,
 };
+use proto::Hop;
 use proto::greeting::NodeKey;
-use proto::{Hop, NodeQuestion};
 use termination::CommonSecret;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -26,6 +27,7 @@ use crate::cluster::{NewNode, ServerNode, downhill, node_id};
 use crate::private::FindsAbroad;
 use crate::registry::Registry;
 use crate::shared_clients::TellsNodes;
+use crate::strays::FindsLinks;
 
 /// A node whose ports for other nodes are bound, and that does not run yet.
 pub(crate) struct NewParts {
@@ -127,6 +129,8 @@ impl NewParts {
         registry.shared().hosts.names.seek_by(Arc::<FarServices>::clone(&far) as _);
         let abroad: Arc<dyn FindsAbroad> = Arc::<FarServices>::clone(&far);
         registry.shared().private.seek_by(Arc::downgrade(&abroad));
+        let links_abroad: Arc<dyn FindsLinks> = Arc::<FarServices>::clone(&far);
+        registry.shared().strays.seek_by(Arc::downgrade(&links_abroad));
         if let Some(common) = registry.common() {
             let nodes: Arc<dyn TellsNodes> = Arc::<FarServices>::clone(&far);
             common.tell_by(Arc::downgrade(&nodes));
@@ -219,8 +223,8 @@ impl ServesHops for Serves {
         self.0.stream(worker, hop, stream.into(), inlet)
     }
 
-    fn answer(&self, question: NodeQuestion, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
-        self.0.answer(question, inlet)
+    fn answer(&self, worker: &Rc<Worker>, asks: NodeAsks, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        self.0.answer(worker, asks, inlet)
     }
 
     fn flow(

@@ -40,6 +40,11 @@ impl Registry {
         Some(sessions.link_of(link, name, instance)?.secret.clone())
     }
 
+    /// Whether a client has this link here.
+    pub(crate) fn has_link(&self, name: &str, link: LinkId) -> bool {
+        self.sessions().link_by_id(link).is_some_and(|entry| entry.session.name == name)
+    }
+
     /// The preview of a link for a client that is about to resume it; see [`link::Link::preview`].
     pub(crate) async fn preview(
         &self,

@@ -46,7 +46,7 @@ pub(crate) struct Server {
 pub(crate) struct Keeper {
     rules: Rules,
     pub(crate) owner: Rc<Party>,
-    links: RefCell<HashMap<LinkId, (Link, LinkSecret, InstanceId)>>,
+    pub(crate) links: RefCell<HashMap<LinkId, (Link, LinkSecret, InstanceId)>>,
     newest: Cell<Option<InstanceId>>,
     ids: Cell<u64>,
     pub(crate) greeted: Cell<usize>,
@@ -59,7 +59,7 @@ pub(crate) struct Keeper {
     pub(crate) refused_carriers: Cell<usize>,
     pub(crate) errors: RefCell<Vec<GreetError>>,
     /// The server that has the links of other carriers.
-    pub(crate) home: RefCell<Option<Rc<Keeper>>>,
+    pub(crate) home: RefCell<Option<Rc<Self>>>,
     /// The carriers that are at the home.
     pub(crate) passed: Cell<usize>,
 }
@@ -112,22 +112,6 @@ impl Server {
     pub(crate) fn forget(&self) {
         let links = std::mem::take(&mut *self.state.links.borrow_mut());
         links.into_values().for_each(|(link, ..)| link.close());
-    }
-
-    /// Forgets all links and ends their carriers, without a word to the clients.
-    pub(crate) fn lose_links(&self) {
-        let links = std::mem::take(&mut *self.state.links.borrow_mut());
-        for (link, ..) in links.into_values() {
-            assert!(link.cut());
-        }
-    }
-
-    /// Gives each of two links the secret of the other.
-    pub(crate) fn swap_secrets(&self) {
-        let mut links = self.state.links.borrow_mut();
-        let mut secrets: Vec<_> = links.values().map(|(_, secret, _)| secret.clone()).collect();
-        secrets.rotate_left(1);
-        links.values_mut().zip(secrets).for_each(|((_, own, _), other)| *own = other);
     }
 
     pub(crate) fn stop(&self) {

@@ -5,12 +5,12 @@ use super::attach::{attaching, knowing, secret};
 use super::*;
 
 /// The greeting of a client at a server that does not have the link, and the bytes of the client.
-struct Begun {
+struct BegunGreeting {
     client: ClientGreeting,
     heard: Bytes,
 }
 
-fn begin(setup: ClientSetup, binding: Binding) -> Begun {
+fn begin(setup: ClientSetup, binding: Binding) -> BegunGreeting {
     let mut client = ClientGreeting::new(setup).unwrap();
     let mut server = ServerGreeting::new(server_setup(binding));
     let (mut to_client, mut to_server) = (BytesMut::new(), BytesMut::new());
@@ -27,12 +27,12 @@ fn begin(setup: ClientSetup, binding: Binding) -> Begun {
             Some(event) => panic!("{event:?}"),
         }
         if let Some(ServerEvent::LinkSecret { .. }) = server.poll_event() {
-            return Begun { client, heard: server.heard().unwrap() };
+            return BegunGreeting { client, heard: server.heard().unwrap() };
         }
     }
 }
 
-impl Begun {
+impl BegunGreeting {
     /// Continues the greeting at a server with this knowledge.
     fn end(mut self, setup: ServerSetup, knowledge: &Knowledge) -> (ServerEnd, ClientEnd) {
         let mut server = ServerGreeting::continued(setup);
@@ -41,7 +41,9 @@ impl Begun {
         input.extend_from_slice(b"frames");
         server.handle_input(&mut input);
         let end = knowledge.drive(&mut server).unwrap();
-        assert_eq!(input, b"frames"[..], "what follows the greeting stays");
+        if end.outcome.is_ok() {
+            assert_eq!(input, b"frames"[..], "what follows the greeting stays");
+        }
         let mut output = BytesMut::from(&server.poll_output().unwrap()[..]);
         self.client.handle_input(&mut output);
         (end, self.client.poll_outcome().unwrap())
@@ -65,7 +67,7 @@ fn a_continued_greeting_checks_what_the_first_server_has_not_checked() {
         let begun = begin(attaching(binding, secret(2)), binding);
         let (server, client) = begun.end(server_setup(binding), &knowing());
         let unknown = GreetingError::Refused(Refusal::UnknownLink);
-        assert_eq!((server.outcome.unwrap_err(), client.unwrap_err()), (unknown.clone(), unknown));
+        assert_eq!((server.outcome.unwrap_err(), client.unwrap_err()), (unknown, unknown));
         let nobody = Knowledge { credentials: vec![], ..knowing() };
         let begun = begin(attaching(binding, secret(1)), binding);
         let (server, _) = begun.end(server_setup(binding), &nobody);

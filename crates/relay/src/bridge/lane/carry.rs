@@ -25,13 +25,13 @@ const BUDGET: usize = 256 << 10;
 const LINGER: Duration = Duration::from_secs(5);
 
 /// One direction.
-struct Half {
+struct LaneHalf {
     frames: VecDeque<Bytes>,
-    stage: Stage,
+    stage: LaneStage,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum LaneStage {
     Open,
     /// The sender has ended its direction. The end is passed on after the bytes.
     Ending,
@@ -39,17 +39,17 @@ enum Stage {
 }
 
 /// The state of a direction after a poll.
-enum Turn {
+enum LaneTurn {
     Waits,
     /// The budget is spent.
     Again,
     Ended,
 }
 
-impl Half {
+impl LaneHalf {
     fn new(first: BytesMut) -> Self {
         let frames = if first.is_empty() { VecDeque::new() } else { [first.freeze()].into() };
-        Self { frames, stage: Stage::Open }
+        Self { frames, stage: LaneStage::Open }
     }
 
     /// Moves bytes, and then the end of the direction.
@@ -58,29 +58,29 @@ impl Half {
         cx: &mut Context<'_>,
         from: &mut dyn Lane,
         to: &mut dyn Lane,
-    ) -> io::Result<Turn> {
+    ) -> io::Result<LaneTurn> {
         let mut moved = 0;
         while moved < BUDGET {
             if !self.frames.is_empty() {
                 match to.poll_write(cx, &mut self.frames)? {
                     Poll::Ready(_) => continue,
-                    Poll::Pending => return Ok(Turn::Waits),
+                    Poll::Pending => return Ok(LaneTurn::Waits),
                 }
             }
             match self.stage {
-                Stage::Ended => return Ok(Turn::Ended),
-                Stage::Ending => {
+                LaneStage::Ended => return Ok(LaneTurn::Ended),
+                LaneStage::Ending => {
                     if to.poll_close(cx)?.is_pending() {
-                        return Ok(Turn::Waits);
+                        return Ok(LaneTurn::Waits);
                     }
-                    self.stage = Stage::Ended;
-                    return Ok(Turn::Ended);
+                    self.stage = LaneStage::Ended;
+                    return Ok(LaneTurn::Ended);
                 }
-                Stage::Open => {}
+                LaneStage::Open => {}
             }
             let mut bytes = pool::take(PIECE);
             match from.poll_read(cx, &mut bytes)? {
-                Poll::Ready(0) => self.stage = Stage::Ending,
+                Poll::Ready(0) => self.stage = LaneStage::Ending,
                 Poll::Ready(read) => {
                     moved += read;
                     self.frames.push_back(piece(bytes));
@@ -90,11 +90,11 @@ impl Half {
                     // What was taken may wait for a flush. The lane keeps the waker.
                     // Pending or not, this direction waits.
                     let _ = to.poll_flush(cx)?;
-                    return Ok(Turn::Waits);
+                    return Ok(LaneTurn::Waits);
                 }
             }
         }
-        Ok(Turn::Again)
+        Ok(LaneTurn::Again)
     }
 }
 
@@ -112,8 +112,8 @@ fn piece(bytes: BytesMut) -> Bytes {
 struct Carry {
     near: Box<dyn Lane>,
     far: Box<dyn Lane>,
-    up: Half,
-    down: Half,
+    up: LaneHalf,
+    down: LaneHalf,
 }
 
 impl Carry {
@@ -122,10 +122,10 @@ impl Carry {
         let Self { near, far, up, down } = self;
         let turns =
             [up.poll(cx, &mut **near, &mut **far)?, down.poll(cx, &mut **far, &mut **near)?];
-        if turns.iter().filter(|turn| matches!(turn, Turn::Ended)).count() >= ends {
+        if turns.iter().filter(|turn| matches!(turn, LaneTurn::Ended)).count() >= ends {
             return Poll::Ready(Ok(()));
         }
-        if turns.iter().any(|turn| matches!(turn, Turn::Again)) {
+        if turns.iter().any(|turn| matches!(turn, LaneTurn::Again)) {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
@@ -134,9 +134,10 @@ impl Carry {
 
 /// Carries the bytes between two lanes until both directions have ended, one of the lanes fails, or
 /// one direction has ended and the other lasts for 5 s more. `first` are bytes of `far`, which
-/// `near` gets first. Both lanes are dropped at the end, so each side learns of the end of the other.
+/// `near` gets first. Both lanes are dropped at the end, so each side learns of the end of the
+/// other.
 pub async fn carry_lane(near: Box<dyn Lane>, far: Box<dyn Lane>, first: BytesMut) {
-    let (up, down) = (Half::new(BytesMut::new()), Half::new(first));
+    let (up, down) = (LaneHalf::new(BytesMut::new()), LaneHalf::new(first));
     let mut carry = Carry { near, far, up, down };
     let carried = async {
         poll_fn(|cx| carry.poll(cx, 1)).await?;

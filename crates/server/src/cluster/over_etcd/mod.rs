@@ -23,6 +23,7 @@ use member::{Members, SOON, run};
 pub(super) mod member;
 
 mod homes;
+mod strays;
 
 pub(super) const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 

@@ -25,6 +25,7 @@
 //! | `names.rs` | the names of clients of other nodes |
 //! | `asking.rs` | questions to other nodes |
 //! | `clients.rs` | the clients of other nodes that have private services |
+//! | `strays.rs` | the carriers of clients whose links other nodes have |
 
 mod asking;
 mod clients;
@@ -35,6 +36,7 @@ mod names;
 mod place;
 mod ports;
 mod resource;
+mod strays;
 mod terms;
 
 use std::collections::HashMap;
