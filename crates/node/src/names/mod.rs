@@ -322,6 +322,7 @@ impl Names {
     pub fn add(&self, host: &Host, published: Published) {
         let is_elsewhere = |one: &Published| one.entrance.backends.are_at_other_nodes();
         self.change(host, true, |services| {
+            services.retain(|one| one.entrance.id != published.entrance.id);
             if !is_elsewhere(&published) {
                 services.retain(|one| !is_elsewhere(one));
             } else if services.iter().any(|one| !is_elsewhere(one)) {
@@ -528,8 +529,17 @@ mod tests {
         let services = names.find(Space::Tls, "b.example").unwrap();
         assert_eq!(services.len(), 1);
         assert!(!services[0].entrance.backends.are_at_other_nodes());
-        names.add(&own, at_other_node(&own));
+        let other = at_other_node(&own);
+        names.add(&own, other.clone());
         assert_eq!(names.find(Space::Tls, "b.example").unwrap().len(), 1);
+        // When the client of this node is gone, the entrance that was left out is added once.
+        names.remove(&own, services[0].entrance.id, true);
+        assert!(names.find(Space::Tls, "b.example").is_none());
+        for _ in 0..2 {
+            names.add(&own, other.clone());
+            let services = names.find(Space::Tls, "b.example").unwrap();
+            assert_eq!((services.len(), services[0].entrance.id), (1, other.entrance.id));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -67,8 +67,9 @@ impl FarEntrance {
             self.entrance.backends.replace(first, aim, None);
             self.entrance.lead_to(sessions);
         }
-        if self.host.is_some() {
-            ground.registry.shared().hosts.names.note_change();
+        if let Some((host, _)) = &self.host {
+            // A service of this node may have had the name meanwhile, which left the entrance out.
+            ground.registry.shared().hosts.names.add(host, published(host, spec, &self.entrance));
         }
         Self { spec: spec.clone(), ..self }
     }
@@ -115,9 +116,7 @@ impl FarEntrance {
             return Err(format!("{}: {error}", entrance.address));
         }
         if let Some((host, _)) = &host {
-            let path = spec.terms.http.path.as_deref().map(Arc::from);
-            let published = Published { kind: host.kind, path, entrance: Arc::clone(&entrance) };
-            registry.shared().hosts.names.add(host, published);
+            registry.shared().hosts.names.add(host, published(host, spec, &entrance));
         }
         Ok(Self { entrance, spec: spec.clone(), host })
     }
@@ -138,6 +137,12 @@ impl FarEntrance {
             }
         }
     }
+}
+
+/// The entrance as the names have it.
+fn published(host: &Host, spec: &ServiceSpec, entrance: &Arc<Entrance>) -> Published {
+    let path = spec.terms.http.path.as_deref().map(Arc::from);
+    Published { kind: host.kind, path, entrance: Arc::clone(entrance) }
 }
 
 fn aim(spec: &ServiceSpec, place: &FarPlace, rules: Option<Arc<web::Rules>>) -> Aim {
