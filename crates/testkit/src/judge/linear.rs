@@ -6,8 +6,8 @@
 //! taken effect first. It is short because of two prunings:
 //!
 //! * calls that have ended must be placed before any call that began after them;
-//! * what led to a state before is not tried again (Lowe, "Testing for linearizability", 2017), also
-//!   not with fewer calls left of which nobody knows whether they took effect.
+//! * what led to a state before is not tried again (Lowe, "Testing for linearizability", 2017), nor
+//!   with fewer calls left of which nobody knows whether they took effect.
 
 use std::collections::HashMap;
 use std::fmt::Debug;

@@ -30,10 +30,13 @@ pub(crate) struct Life {
     pub(crate) ended: Duration,
 }
 
+/// Lives of processes, and what they were told.
+type Lives = Vec<(Life, Option<Answer>)>;
+
 /// Clients that compete until they are told to end.
 pub(crate) struct Claims {
     is_over: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<Vec<(Life, Option<Answer>)>>>,
+    threads: Vec<JoinHandle<Lives>>,
 }
 
 impl Claims {
@@ -132,6 +135,12 @@ fn live(
     let mut known = history.known();
     let free = NameOp::Free(owner.clone());
     if told == Some(Answer::Held) {
+        if start.homes > 1 {
+            // The second home claims for itself, perhaps while the first one gives the name up.
+            let claim = NameOp::Claim(owner.clone(), Answer::Held);
+            known.claims.push(Call::perhaps(claim, begun, Some(ended)));
+            known.claims.push(Call::perhaps(free.clone(), told_at, None));
+        }
         known.claims.push(Call::perhaps(free, told_at, None));
     } else {
         let claim = NameOp::Claim(owner.clone(), Answer::Held);

@@ -79,6 +79,7 @@ impl Clients {
         let urls = by.iter().map(|node| format!("'tls://{}:7000'", self.addresses[node]));
         let (urls, dir) = (urls.collect::<Vec<_>>().join(", "), self.dir.display());
         let service = format!("p{generation:06}");
+        // The socket has a folder of its own, as on another machine: a client runs once on each.
         let Wanted { name: host, port } = wanted;
         let (mut public, mut udp) = (format!("'http://{host}'"), String::new());
         if wanted != SHARED {
@@ -90,7 +91,7 @@ impl Clients {
         }
         let text = format!(
             "servers: [{urls}]\nname: {client}\ntoken: {}\nhomes: {homes}\nconnections: 1\n\
-             tls: {{ ca: certs/ca.crt }}\nstate_dir: {dir}/{name}\ncontrol: {dir}/{name}.sock\n\
+             tls: {{ ca: certs/ca.crt }}\nstate_dir: {dir}/{name}\ncontrol: {dir}/{name}/control.sock\n\
              retry: {{ min: 50ms, max: 500ms }}\nservices:\n  - {{ name: {service}, target: \
              'tcp://127.0.0.1:{}', public: {public} }}\n{udp}",
             self.tokens[client], origin.tcp,

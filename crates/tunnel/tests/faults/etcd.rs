@@ -107,10 +107,8 @@ impl Etcd {
 
     /// Waits until each member carries out a request.
     pub(crate) fn wait_quorum(&self) {
-        for member in 0..3 {
-            wait(&format!("a quorum at {}", MEMBERS[member]), LONG, || {
-                self.range(member, "x", None).ok()
-            });
+        for (member, name) in MEMBERS.iter().enumerate() {
+            wait(&format!("a quorum at {name}"), LONG, || self.range(member, "x", None).ok());
         }
     }
 
@@ -162,12 +160,12 @@ impl Etcd {
 
     /// Ends all members, and starts them with the keys of a file, as after a disaster.
     pub(crate) fn restore(&mut self, file: &Path) {
-        for member in 0..3 {
+        for (member, name) in MEMBERS.into_iter().enumerate() {
             self.kill(member);
             fs::remove_dir_all(self.data(member)).unwrap();
             let mut command = Command::new(program("etcdctl"));
             command.env("ETCDCTL_API", "3").args(["snapshot", "restore"]).arg(file);
-            command.args(["--name", MEMBERS[member], "--initial-cluster", &self.all_peers()]);
+            command.args(["--name", name, "--initial-cluster", &self.all_peers()]);
             command.args(["--initial-advertise-peer-urls", &self.peer(member)]);
             succeeds(command.arg("--data-dir").arg(self.data(member)));
         }

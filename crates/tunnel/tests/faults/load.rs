@@ -44,7 +44,7 @@ impl Load {
                         return;
                     }
                     let mut to = wanted.at(*kind, address);
-                    to.set_port(front.unwrap_or(to.port()));
+                    to.set_port(front.unwrap_or_else(|| to.port()));
                     let begun = history.now();
                     let served = visit(*kind, *wanted, to);
                     let (key, entrance, ended) =

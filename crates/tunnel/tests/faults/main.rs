@@ -12,6 +12,7 @@
 //! Histories and logs are in `target/tmp/faults`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
+#![allow(clippy::redundant_closure, reason = "the name of a test is made from its closure")]
 #![allow(clippy::print_stdout, reason = "the lines are what a run in a cage tells, and people")]
 
 mod busy;
