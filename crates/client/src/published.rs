@@ -227,6 +227,12 @@ impl Published {
         self.known().trouble.clone()
     }
 
+    /// Whether the server has refused this process because a newer process has the services.
+    pub(super) fn is_superseded(&self) -> bool {
+        let known = self.known();
+        known.trouble.as_ref().is_some_and(|trouble| trouble.state == SessionState::Superseded)
+    }
+
     /// Calls `use_it` with the state of the outage.
     pub(super) fn outage<T>(&self, use_it: impl FnOnce(&mut Outage) -> T) -> T {
         use_it(&mut self.known().outage)

@@ -156,6 +156,11 @@ impl Client {
         let (open, own) = (self.shared.homes.open(), self.shared.homes.configured(&running));
         let is_alone = own.len() == 1;
         let servers: Vec<_> = own.into_iter().chain(homes.iter().cloned()).collect();
+        // Another process has the services: at a further node this process would take them back.
+        let all = self.shared.uplinks.all();
+        if all.iter().any(|uplink| uplink.published.is_superseded()) {
+            return;
+        }
         // The configuration may have changed meanwhile.
         if !is_alone || servers == running.servers || self.shared.is_leaving() {
             return;

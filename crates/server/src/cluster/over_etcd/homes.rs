@@ -547,3 +547,51 @@ fn a_node_that_a_client_has_left_leads_to_the_home_that_stays() {
         b.close().await;
     });
 }
+
+#[test]
+fn a_process_that_was_replaced_looks_for_no_further_home() {
+    run(async {
+        let members = Members::start(1, &[]).await;
+        let directory = format!("{{ etcd: 'http://{}' }}", members.settings(SOON).members[0]);
+        let certificates = Certificates::new();
+        let start = async |node| {
+            let (listen, at) = (free_port(), address(node));
+            let text = settings(node, &directory, &certificates, listen);
+            let own = format!("zone: {node}, clients: 'tcp://{at}:{listen}',");
+            serve(&text.replace("zone: z,", &own)).await
+        };
+        let (a, b, c) = (start("a").await, start("b").await, start("c").await);
+        for server in [&a, &b, &c] {
+            sees(server, 3).await;
+        }
+        let (target, _origin) = origin(ANSWER).await;
+        let services = services(target, free_port());
+        let begin = async |homes: &str| {
+            let config = client_config(&a.listen()[0], &services);
+            let homes = if homes == "1" { std::num::NonZeroUsize::new(1) } else { None };
+            let config = config::ClientConfig { homes, ..config };
+            let source = Box::new(|_| Err(ops::WrongConfig::one("no file".to_owned())));
+            client::start(config, source, None).await.unwrap()
+        };
+        let former = begin("auto").await;
+        let has_two = async || publishes_here(&b).await || publishes_here(&c).await;
+        eventually("the second home publishes", has_two).await;
+        let third = if publishes_here(&b).await { &c } else { &b };
+        let newer = begin("1").await;
+        let has_yielded = async || {
+            let sessions = former.status().await.sessions;
+            sessions.iter().all(|session| session.state == SessionState::Superseded)
+        };
+        eventually("the former process has yielded at both homes", has_yielded).await;
+        // A client that has lost a home has another one after 6 s.
+        for _ in 0..40 {
+            assert!(publishes_here(&a).await && !publishes_here(third).await);
+            sleep(SECOND / 5).await;
+        }
+        former.close().await;
+        newer.close().await;
+        for server in [a, b, c] {
+            server.close().await;
+        }
+    });
+}
