@@ -188,15 +188,19 @@ fn enrol_and_revoke() -> Duration {
         }
         let name = Name::new("home").unwrap();
         let token = Token::new(TOKEN).unwrap().stored();
+        let is_asked = async |server: &Server, code: &StoredCredential| {
+            let known = server.registry().code_at_log_in(&name).await.unwrap();
+            assert_eq!(known.as_ref(), Some(code));
+        };
         let enroll = async |server: &Server, code: &StoredCredential| {
-            let registry = server.registry();
-            assert_eq!(registry.code_at_log_in(&name).await.unwrap().as_ref(), Some(code));
-            registry.enroll(&name, code, token.clone()).await.unwrap()
+            server.registry().enroll(&name, code, token.clone()).await.unwrap()
         };
         let order = Order::new("home", [&[], &[]], &[]);
         let opened = a.enroll(order.clone()).await.unwrap();
         let code = Token::new(&opened.secret).unwrap().stored();
         // Two processes bring the code to two nodes at the same time.
+        is_asked(&b, &code).await;
+        is_asked(&c, &code).await;
         let both = tokio::join!(enroll(&b, &code), enroll(&c, &code));
         assert!(both.0 != both.1, "{both:?}");
         assert_eq!(a.registry().code_at_log_in(&name).await.unwrap(), None);
@@ -216,6 +220,7 @@ fn enrol_and_revoke() -> Duration {
         // A client of this name is enrolled again.
         let opened = b.enroll(order).await.unwrap();
         let code = Token::new(&opened.secret).unwrap().stored();
+        is_asked(&a, &code).await;
         assert!(enroll(&a, &code).await);
         let second = start_client(&c, "home", TOKEN, "").await;
         eventually("the log-in after the revocation", async || is_linked(&second).await).await;
