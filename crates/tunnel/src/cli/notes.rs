@@ -12,9 +12,9 @@ Examples:
 /// `tunnel cluster rekey`.
 pub(super) const REKEY_NOTE: &str = "\
 Change of the secret, while the nodes run:
-  1. cluster.secret: [OLD, NEW] at all nodes, which start anew one after another
+  1. cluster.secret: [OLD, NEW] at all nodes, which restart in turn
   2. cluster.secret: [NEW, OLD] at all nodes, in the same way
-  3. tunnel cluster rekey, at any node, until it says that the former secret can be removed
+  3. tunnel cluster rekey, at any node, until OLD is needed no more
   4. cluster.secret: NEW at all nodes
 
 The command changes nothing that the new secret has sealed: it may be broken off and repeated. It
