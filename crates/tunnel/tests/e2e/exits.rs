@@ -36,6 +36,11 @@ const ASKING: &[(&str, &[&str])] = &[
     ("clients hold", &["home"]),
     ("clients kick", &["home"]),
     ("clients revoke", &["home"]),
+    ("where", &["home"]),
+    ("cluster status", &[]),
+    ("cluster clients", &[]),
+    ("cluster dns", &["app.example.com"]),
+    ("cluster rekey", &[]),
     ("events", &[]),
     ("console", &[]),
     ("reload", &[]),
@@ -67,7 +72,7 @@ const ALONE: &[&str] = &[
 ];
 
 /// Commands that have only commands below them.
-const GROUPS: &[&str] = &["generate"];
+const GROUPS: &[&str] = &["generate", "cluster"];
 
 /// The exit code, and what was said.
 fn exit(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
