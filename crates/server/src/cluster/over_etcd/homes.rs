@@ -17,9 +17,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Where the process of [`a_node_in_a_process_of_its_own`] finds its configuration.
 const CONFIGURATION: &str = "TUNNEL_TEST_NODE";
 
-/// A node that is killed, so it is a process of its own.
+/// No test, but the process of a node that is killed: the tests below start this program again.
 #[test]
-#[ignore = "a part of a test that starts it"]
 fn a_node_in_a_process_of_its_own() {
     let Ok(file) = std::env::var(CONFIGURATION) else { return };
     run(async {
@@ -37,7 +36,7 @@ impl NodeProcess {
         std::fs::write(&file, settings).unwrap();
         let (_, path) = module_path!().split_once("::").unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", &format!("{path}::a_node_in_a_process_of_its_own"), "--ignored"])
+            .args(["--exact", &format!("{path}::a_node_in_a_process_of_its_own")])
             .env(CONFIGURATION, file)
             .stdout(Stdio::null())
             .spawn();
