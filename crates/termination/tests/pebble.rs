@@ -235,6 +235,8 @@ type Lock<T> = std::sync::Mutex<T>;
 struct Store {
     values: Lock<(u64, BTreeMap<SharedPlace, StoredValue>)>,
     puts: Lock<Vec<SharedPlace>>,
+    /// An authority that ends when the response to a challenge is written.
+    authority: Lock<Option<Pebble>>,
 }
 
 impl SharedStore for Store {
@@ -254,6 +256,9 @@ impl SharedStore for Store {
         _: ExpectedValue,
         _: Option<Duration>,
     ) -> StoreFuture<'_, Result<PutOutcome, StoreAway>> {
+        if matches!(place, SharedPlace::Challenge(_)) {
+            drop(self.authority.lock().unwrap().take());
+        }
         self.puts.lock().unwrap().push(place.clone());
         let mut values = self.values.lock().unwrap();
         values.0 += 1;
@@ -326,6 +331,26 @@ async fn the_nodes_of_a_cluster_answer_tls_alpn_01_for_each_other() {
 #[tokio::test]
 async fn the_nodes_of_a_cluster_answer_http_01_for_each_other() {
     order_at_one_node(HTTP, "http-01").await;
+}
+
+#[tokio::test]
+async fn a_failed_order_leaves_no_response_for_other_nodes() {
+    let site = Site::new().await;
+    let settings = site.settings(HTTP);
+    let store: Arc<Store> = Arc::default();
+    let a = Terminator::new(&settings).unwrap();
+    let secret = CommonSecret::new(["the secret of the cluster"]).unwrap();
+    a.share(secret, Arc::<Store>::clone(&store));
+    *store.authority.lock().unwrap() = Some(site.pebble);
+    let host = "app.example.com";
+    let _wanted = a.want(host, "home");
+    tokio::select! {
+        () = Arc::clone(&a).run() => panic!("the driver has ended"),
+        state = timeout(SOON, failed(&a, host)) => drop(state.unwrap()),
+    }
+    let is_challenge = |place: &SharedPlace| matches!(place, SharedPlace::Challenge(_));
+    assert!(store.puts.lock().unwrap().iter().any(is_challenge));
+    assert!(!store.values.lock().unwrap().1.keys().any(is_challenge));
 }
 
 /// Orders by one kind of check, then starts again without the authority.

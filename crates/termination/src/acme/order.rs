@@ -65,7 +65,12 @@ pub(super) async fn obtain(
         }
         failure
     })?;
-    let proved_by = prove(&mut order, wish, record).await?;
+    let mut told = None;
+    let proved_by = prove(&mut order, wish, record, &mut told).await;
+    if let (Some(place), Some(shared)) = (told, wish.shared) {
+        shared.withdraw(place).await;
+    }
+    let proved_by = proved_by?;
 
     let (key, request) = request(host).map_err(|error| {
         Failure::new(Scope::Name, format!("making the request for a certificate: {error}"))
@@ -93,15 +98,17 @@ const fn retries() -> RetryPolicy {
     RetryPolicy::new().initial_delay(Duration::from_millis(250)).backoff(1.5).timeout(POLL_MAX)
 }
 
-/// Answers a challenge, unless the authority remembers an earlier check.
+/// Answers a challenge, unless the authority remembers an earlier check. `told` is the place of the
+/// response that other nodes can find, whether the check succeeds or fails.
 async fn prove(
     order: &mut Order,
     &Wish { host, kinds, slot, shared, dns }: &Wish<'_>,
     record: &mut Option<Record>,
+    told: &mut Option<SharedPlace>,
 ) -> Result<Option<Kind>, Failure> {
     let asking = |error| Failure::of("asking for the challenges", &error);
     // The response is served until the check has ended.
-    let (kind, answer, place) = {
+    let (kind, answer) = {
         let mut authorizations = order.authorizations();
         let Some(authorization) = authorizations.next().await else {
             return Err(Failure::new(Scope::Name, "the order has no challenges"));
@@ -130,15 +137,14 @@ async fn prove(
         };
         let authorization = challenge.key_authorization();
         // The authority may ask any node, and it asks as soon as it may.
-        let place = place_of(kind, host, &challenge.token);
-        let place = place.filter(|_| shared.is_some());
-        if let (Some(place), Some(shared)) = (&place, shared) {
+        if let (Some(place), Some(shared)) = (place_of(kind, host, &challenge.token), shared) {
             let digest = authorization.digest();
             let proof = match kind {
                 Kind::Http => authorization.as_str().as_bytes(),
                 Kind::Tls | Kind::Dns => digest.as_ref(),
             };
-            let put = shared.answer(place, host, proof).await;
+            // A write whose outcome is unknown may have taken effect.
+            let put = shared.answer(told.insert(place), host, proof).await;
             put.map_err(|away| Failure::new(Scope::Authority, away.to_string()))?;
         }
         let answer = match kind {
@@ -157,13 +163,10 @@ async fn prove(
         };
         let answer = answer.map(|answer| slot.show(Pending { host: host.into(), answer }));
         challenge.set_ready().await.map_err(asking)?;
-        (kind, answer, place)
+        (kind, answer)
     };
     let checked = order.poll_ready(&retries()).await;
     drop(answer);
-    if let (Some(place), Some(shared)) = (place, shared) {
-        shared.withdraw(place).await;
-    }
     match checked {
         Ok(OrderStatus::Ready | OrderStatus::Valid | OrderStatus::Processing) => Ok(Some(kind)),
         Ok(OrderStatus::Pending | OrderStatus::Invalid) => {
