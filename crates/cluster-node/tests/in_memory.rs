@@ -164,8 +164,8 @@ async fn a_silent_watch_is_begun_at_another_member() {
     engine.silence(1);
     two.cluster.leave().await;
     let mut nodes = one.cluster.nodes();
-    // Silence of 10 s for each of the two members.
-    timeout(25 * SECOND, nodes.wait_for(|nodes| nodes.len() == 1)).await.unwrap().unwrap();
+    // For each of the two members 3 s until the next write, and silence of 2 s after it.
+    timeout(11 * SECOND, nodes.wait_for(|nodes| nodes.len() == 1)).await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,8 +5,9 @@
 //! tables are exact once the watch has reached the revision of the last page.
 //!
 //! A watch at a member of the engine that is stopped is silent, without an error. The node writes
-//! its own record every 3 s, which the watch has to report: after 10 s of silence the watch ends,
-//! and the driver chooses another member.
+//! its own record every 3 s, which the watch has to report. The watch ends where it has reported
+//! nothing for 2 s after such a write was answered, and after 10 s of silence where no write is
+//! answered. The driver chooses another member for the next watch.
 //!
 //! After the end of a watch the tables are read anew, never continued behind the last change: the
 //! store may have been restored from a copy meanwhile, and may have passed the revision of that
@@ -31,6 +32,10 @@ use crate::record::{Described, Holding, Incarnation, Record as _};
 
 /// Silence after which a watch is started again: three renewals.
 pub const SILENCE: Duration = Duration::from_secs(10);
+
+/// Silence after an answered write of this node after which a watch is started again. A member that
+/// works reports a change within milliseconds; one that has many changes to report is not silent.
+const LAG: Duration = Duration::from_secs(2);
 
 /// The keys of a page: 200 KB and 40 ms of the engine's processor time.
 pub(super) const PAGE: u32 = 1_000;
@@ -75,6 +80,8 @@ pub(super) struct Follow {
     revision: Revision,
     /// When the watch reported something last.
     heard: Moment,
+    /// When a write of this node was answered first since then that the watch has to report.
+    wrote: Option<Moment>,
     again_at: Moment,
     watches: u64,
 }
@@ -86,6 +93,7 @@ impl Follow {
             tables: Tables::default(),
             revision: Revision(0),
             heard: Moment::default(),
+            wrote: None,
             again_at: Moment::default(),
             watches: 0,
         }
@@ -96,7 +104,15 @@ impl Follow {
             Following::Idle | Following::Reading { is_asked: true, .. } => None,
             Following::Reading { is_asked: false, .. }
             | Following::Watching { watch: None, .. } => Some(self.again_at),
-            Following::Watching { watch: Some(_), .. } => Some(self.heard.after(SILENCE)),
+            Following::Watching { watch: Some(_), .. } => Some(self.silent_at()),
+        }
+    }
+
+    /// The moment at which a watch that reports nothing counts as silent.
+    const fn silent_at(&self) -> Moment {
+        match self.wrote {
+            Some(wrote) => wrote.after(LAG),
+            None => self.heard.after(SILENCE),
         }
     }
 
@@ -146,7 +162,7 @@ impl Follow {
     pub(super) fn turn(&mut self, desk: &mut Desk) {
         let now = desk.now;
         if let Following::Watching { watch: Some(silent), .. } = self.stage
-            && self.heard.after(SILENCE) <= now
+            && self.silent_at() <= now
         {
             desk.output(Output::Unwatch(silent));
             self.read_all(desk, Duration::ZERO);
@@ -166,7 +182,7 @@ impl Follow {
                 self.watches += 1;
                 let id = WatchId(self.watches);
                 *watch = Some(id);
-                self.heard = now;
+                (self.heard, self.wrote) = (now, None);
                 desk.output(Output::Watch(id, desk.keys.followed(), *next));
             }
             Following::Idle
@@ -246,7 +262,7 @@ impl Follow {
             Watched::Changes(changes) => changes,
             Watched::Compacted | Watched::Broken => return self.read_all(desk, AGAIN),
         };
-        self.heard = desk.now;
+        (self.heard, self.wrote) = (desk.now, None);
         for change in &changes {
             let (Change::Put(KeyValue { modified: at, .. }) | Change::Delete { at, .. }) = change;
             next.0 = next.0.max(at.0 + 1);
@@ -258,6 +274,18 @@ impl Follow {
                 Change::Put(found) => self.changed(desk, &found, life),
                 Change::Delete { key, at } => self.tables.deleted(desk, &key, at),
             }
+        }
+    }
+
+    /// A record of this node was written by this change, which the watch has to report.
+    pub(super) fn written(&mut self, desk: &Desk, change: Revision) {
+        if let Following::Watching { watch: Some(_), next } = &self.stage
+            && *next <= change
+        {
+            // A write that was answered after 10 s of silence is not the one to wait for.
+            let until = self.heard.after(SILENCE - LAG);
+            let now = desk.now;
+            self.wrote.get_or_insert(now.min(until));
         }
     }
 

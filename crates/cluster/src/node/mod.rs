@@ -425,6 +425,9 @@ impl Node {
                 self.membership.not_joined(desk);
             }
             (What::Beat { number, changed }, done) => {
+                if let Some(written) = done.ok().filter(|done| done.held) {
+                    self.follow.written(desk, written.revision);
+                }
                 let has_room = self.chain.backlog(desk) <= CLAIMS;
                 self.membership.beaten(desk, (number, changed), has_room, done);
             }
