@@ -10,7 +10,7 @@ use testkit::stage::{Daemon, etcd};
 
 use crate::harness::{LONG, Origin, SOON, free_port, run, tunnel, wait};
 
-const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
+pub(crate) const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 
 /// The secret of a cluster whose nodes reach each other over `tcp://`.
 const SECRET: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3uq7xJ2vKp0mZ";
@@ -33,6 +33,8 @@ pub(crate) struct Stage {
     origin: Origin,
     /// The nodes have no certificates and reach each other over `tcp://`.
     is_plain: bool,
+    /// The lines of further clients in the file of each node.
+    more_clients: String,
 }
 
 fn at(node: usize, port: u16) -> SocketAddr {
@@ -70,10 +72,15 @@ fn echo_datagrams() -> u16 {
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        Self::start(false)
+        Self::start(false, String::new())
     }
 
-    fn start(is_plain: bool) -> Self {
+    /// A stage whose nodes let in further clients.
+    pub(crate) fn with_clients(more_clients: String) -> Self {
+        Self::start(false, more_clients)
+    }
+
+    fn start(is_plain: bool, more_clients: String) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let certs = dir.path().join("certs");
         let made = run(tunnel(&["generate", "certs", "--node", "a", "b", "c", "-o"]).arg(certs));
@@ -87,6 +94,7 @@ impl Stage {
             ports: std::array::from_fn(|_| free_port()),
             origin: Origin::start(respond),
             is_plain,
+            more_clients,
         };
         stage.start_etcd();
         for (node, name) in NODES.into_iter().enumerate() {
@@ -117,11 +125,11 @@ impl Stage {
         let text = format!(
             "listen: tcp://{ip}:{clients}\npublic_bind: {ip}\nhttp: {{ listen: '{ip}:{names}' }}\n\
              state_dir: {dir}/{name}-state\ncontrol: {dir}/{name}.sock\n\
-             clients: [{{ name: home, token: {TOKEN}, \
-             allow: {{ tcp: {tcp}, udp: {udp}, http: {HOST} }} }}]\n\
+             clients:\n  - {{ name: home, token: {TOKEN}, \
+             allow: {{ tcp: {tcp}, udp: {udp}, http: {HOST} }} }}\n{}\
              cluster:\n  name: test\n  node: {name}\n  \
              directory: {{ etcd: 'http://127.0.0.1:{}' }}\n  {links}",
-            self.etcd_ports[0],
+            self.more_clients, self.etcd_ports[0],
         );
         fs::write(self.dir.path().join(format!("{name}.yaml")), text).unwrap();
     }
@@ -176,6 +184,17 @@ impl Stage {
             answer.ends_with("hello").then_some(())
         };
         ask().is_some()
+    }
+
+    /// The addresses of the nodes for clients, and for visitors of names.
+    pub(crate) fn doors(&self) -> [[SocketAddr; 2]; 3] {
+        let [clients, _, names, ..] = self.ports;
+        std::array::from_fn(|node| [at(node, clients), at(node, names)])
+    }
+
+    /// The processor time of the nodes.
+    pub(crate) fn cpu(&self) -> Duration {
+        self.nodes.iter().map(Daemon::cpu).sum()
     }
 
     /// The ports of names and of the service over TCP.
@@ -249,7 +268,7 @@ fn visitors_of_each_node_are_served_also_after_the_node_of_the_client_was_killed
 
 #[test]
 fn nodes_without_certificates_serve_visitors_over_tcp_by_the_secret_of_the_cluster() {
-    let mut stage = Stage::start(true);
+    let mut stage = Stage::start(true, String::new());
     stage.start_client();
     stage.wait_served(&[0, 1, 2]);
     let home = stage.home();

@@ -3,6 +3,7 @@
 //! name.
 
 mod herd;
+mod homecoming;
 mod neighbours;
 mod paths;
 mod pressure;
