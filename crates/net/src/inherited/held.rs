@@ -103,7 +103,7 @@ impl Inherited {
             };
             let stored = name(&place).filter(|name| *name == given);
             let held = Some(Held { name: stored, is_stored: true, lent: None });
-            all.push(Socket { place, descriptor, held });
+            all.push(Socket { place, descriptor, held, offer: None });
         }
         (Self(all), problems)
     }
@@ -209,7 +209,7 @@ pub fn store<S: AsFd>(group: &[S]) {
         let descriptor = own.as_fd().try_clone_to_owned()?;
         let lent = Some(own.as_fd().as_raw_fd());
         let held = Some(Held { name: Some(name.clone()), is_stored: false, lent });
-        io::Result::Ok(Socket { place: place.clone(), descriptor, held })
+        io::Result::Ok(Socket { place: place.clone(), descriptor, held, offer: None })
     };
     match group.iter().map(socket).collect::<io::Result<Vec<_>>>() {
         Ok(sockets) => all.0.extend(sockets),

@@ -75,6 +75,8 @@ struct Socket {
     /// Set if the service manager also has the socket. Then the socket outlives each listener of
     /// this process, and a listener gets a duplicate.
     held: Option<Held>,
+    /// The offer of this process by which the socket is here ([`PassedOn`]).
+    offer: Option<u64>,
 }
 
 impl Inherited {
@@ -170,7 +172,7 @@ impl Inherited {
 
 impl Socket {
     fn of(descriptor: OwnedFd) -> Option<Self> {
-        Some(Self { place: place(&descriptor)?, descriptor, held: None })
+        Some(Self { place: place(&descriptor)?, descriptor, held: None, offer: None })
     }
 }
 

@@ -1,14 +1,15 @@
 //! Listening sockets that one part of this process leaves to another part: the port stays open
 //! without a gap, and the connections in its queue stay.
 
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Place, Socket, inherited};
+use super::{Socket, inherited};
 
 /// The sockets of a port that its former user has left to the next bind of the port. On drop the
 /// sockets that nobody has taken are closed, which resets the connections in their queues.
 #[derive(Debug)]
-pub struct PassedOn(Option<(Place, Vec<RawFd>)>);
+pub struct PassedOn(Option<u64>);
 
 impl PassedOn {
     /// Offers the sockets of a port, in the order in which they joined their group. Where the
@@ -16,7 +17,10 @@ impl PassedOn {
     /// sockets of the service manager.
     #[must_use]
     pub fn offer(group: Vec<OwnedFd>) -> Self {
-        let sockets: Vec<_> = group.into_iter().filter_map(Socket::of).collect();
+        static OFFERS: AtomicU64 = AtomicU64::new(1);
+        let offer = OFFERS.fetch_add(1, Ordering::Relaxed);
+        let of_offer = |socket: Socket| Socket { offer: Some(offer), ..socket };
+        let sockets: Vec<_> = group.into_iter().filter_map(Socket::of).map(of_offer).collect();
         let Some(place) = sockets.first().map(|first| first.place.clone()) else {
             return Self(None);
         };
@@ -24,20 +28,16 @@ impl PassedOn {
         if all.0.iter().any(|other| other.place == place) {
             return Self(None);
         }
-        let numbers = sockets.iter().map(|socket| socket.descriptor.as_raw_fd()).collect();
         all.0.extend(sockets);
-        Self(Some((place, numbers)))
+        Self(Some(offer))
     }
 }
 
 impl Drop for PassedOn {
     fn drop(&mut self) {
-        let Some((place, numbers)) = &self.0 else { return };
-        let is_left = |socket: &mut Socket| {
-            socket.held.is_none()
-                && socket.place == *place
-                && numbers.contains(&socket.descriptor.as_raw_fd())
-        };
+        let Self(Some(offer)) = *self else { return };
+        // Descriptors that were taken have the same numbers in a later offer of the port.
+        let is_left = |socket: &mut Socket| socket.held.is_none() && socket.offer == Some(offer);
         drop(inherited().0.extract_if(.., is_left).collect::<Vec<_>>());
     }
 }
@@ -72,6 +72,20 @@ mod tests {
         for mut visitor in visitors {
             visitor.read_exact(&mut [0]).unwrap();
         }
+    }
+
+    #[test]
+    fn an_offer_that_was_taken_closes_no_later_offer_of_its_port() {
+        let group = crate::listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap();
+        let at = group[0].local_addr().unwrap();
+        let first = PassedOn::offer(group.into_iter().map(OwnedFd::from).collect());
+        let group = crate::listen_group(at, 1).unwrap();
+        // The same descriptors are passed on once more.
+        let second = PassedOn::offer(group.into_iter().map(OwnedFd::from).collect());
+        drop(first);
+        TcpStream::connect(at).expect("the port is open");
+        drop(second);
+        assert_eq!(TcpStream::connect(at).unwrap_err().kind(), ErrorKind::ConnectionRefused);
     }
 
     #[test]
