@@ -27,6 +27,10 @@ const AGAIN: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
+/// The time for which a refusal counts. A node may refuse for a reason that passes while its record
+/// stays the same: it had no lease for a moment, or the client was about to register there.
+const REFUSED: Duration = Duration::from_secs(1);
+
 /// A resource of a client of other nodes.
 pub(super) struct Resource {
     own: Weak<Self>,
@@ -189,7 +193,38 @@ impl Resource {
         for entrance in entrances {
             entrance.lead_to(&left);
         }
+        let own = Weak::clone(&self.own);
+        self.runtime.spawn(async move {
+            sleep(REFUSED).await;
+            if let Some(own) = own.upgrade() {
+                own.try_again(session).await;
+            }
+        });
         self.seek();
+    }
+
+    /// The refusal of the node of this session counts no more, if nothing else was found meanwhile.
+    async fn try_again(&self, session: u64) {
+        let _turn = self.changing.lock().await;
+        let mut state = self.state();
+        let count = state.refused_by.len();
+        state.refused_by.retain(|by| *by != session);
+        if state.refused_by.len() == count {
+            return;
+        }
+        let left = state.place.as_ref().map(|place| state.left(place)).unwrap_or_default();
+        if !left.is_empty() {
+            self.lead_to(state, &left);
+        }
+    }
+
+    /// Leads the entrances to nodes of the place that was found last.
+    fn lead_to(&self, mut state: MutexGuard<'_, ResourceState>, left: &[Arc<Session>]) {
+        state.is_refused = false;
+        let entrances: Vec<_> = state.entrances.iter().map(FarEntrance::entrance).collect();
+        drop(state);
+        entrances.iter().for_each(|entrance| entrance.lead_to(left));
+        self.nowhere.revived.notify_waiters();
     }
 
     /// A visitor waits for a live link.
@@ -295,11 +330,7 @@ impl Resource {
                     return false;
                 }
                 state.place = Some(place);
-                state.is_refused = false;
-                let entrances: Vec<_> = state.entrances.iter().map(FarEntrance::entrance).collect();
-                drop(state);
-                entrances.iter().for_each(|entrance| entrance.lead_to(&left));
-                self.nowhere.revived.notify_waiters();
+                self.lead_to(state, &left);
                 return true;
             }
         }
@@ -391,4 +422,131 @@ fn complain(place: &FarPlace, spec: &ServiceSpec, error: &str) {
         "service {service} of client {client}, which has its links with another node, is not \
          reachable at this node: {error}"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use cluster::names::{Class, Instance, NodeEpoch, NodeId, PortProtocol};
+    use cluster::node::{OpenVerdict, PeerOpen};
+    use cluster::record::{At, Holding, Home};
+    use config::{ServerFlags, Sources, Text};
+    use ops::Serving as _;
+    use proto::Target;
+
+    use super::super::ground::NodeSessions;
+    use super::*;
+    use crate::about::{self, Marks};
+    use crate::hops::{ClusterPlaces, PlaceAnswer};
+    use crate::{Server, directory};
+
+    /// A cluster in which a client has its port at node b, by records that stay the same.
+    #[derive(Debug)]
+    struct Records;
+
+    impl ClusterPlaces for Records {
+        fn find(&self, subject: Subject) -> PlaceAnswer<'_, Located> {
+            let (node, epoch) = (NodeId::new("b").unwrap(), NodeEpoch(2));
+            let (instance, age) = (Instance(11), Duration::ZERO);
+            let located = match subject {
+                Subject::Client(_) => {
+                    let (homes, former) = (vec![Home { node, epoch, links: 1 }], Vec::new());
+                    let record = At { instance, homes, since: Generation(0), former };
+                    Located::There { generation: Generation(5), record, age }
+                }
+                Subject::Resource(_) => {
+                    let client = ClientName::new("home").unwrap();
+                    let (about, also) = (about::encode(&[], &Marks::default()), Vec::new());
+                    let record = Holding { client, instance, node, epoch, about, also };
+                    Located::Held { generation: Generation(6), record, age }
+                }
+            };
+            Box::pin(ready(located))
+        }
+
+        fn refused(&self, _: Subject, _: Generation) {}
+
+        fn judge(&self, _: PeerOpen) -> PlaceAnswer<'_, OpenVerdict> {
+            Box::pin(ready(OpenVerdict::Gone))
+        }
+
+        fn has_claim(&self, _: &str, _: u64) -> bool {
+            false
+        }
+
+        fn claimed(&self, _: &str, _: u64) -> Option<(directory::Key, directory::Generation)> {
+            None
+        }
+
+        fn epoch(&self) -> Option<NodeEpoch> {
+            Some(NodeEpoch(1))
+        }
+
+        fn others(&self) -> Vec<NodeId> {
+            vec![NodeId::new("b").unwrap()]
+        }
+
+        fn awaits(&self, _: &str, _: u64) -> bool {
+            false
+        }
+
+        fn has_handed_over(&self) -> bool {
+            false
+        }
+
+        fn edition(&self) -> u64 {
+            1
+        }
+    }
+
+    /// The links to node b.
+    #[derive(Debug)]
+    struct Links(Arc<Session>);
+
+    impl NodeSessions for Links {
+        fn session(&self, _: &NodeId) -> Option<Arc<Session>> {
+            Some(Arc::clone(&self.0))
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_home_that_has_refused_a_visitor_serves_again_by_the_same_record() {
+        let text = "listen: tcp://127.0.0.1:0\nworkers: 1\nclients: [{ name: home, token: \
+                    q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi }]\n";
+        let text = Text { name: "server.yaml", text };
+        let (env, read) = (|_: &str| None, |_: &std::path::Path| Err("no files".to_owned()));
+        let sources = Sources { env: &env, read: &read };
+        let config = config::load_server(Some(text), &ServerFlags::default(), &sources).unwrap();
+        let server = Server::start(config.config, None).await.unwrap();
+        let session = Session::new("b", 1);
+        session.set_live(0, true);
+        let ground = Arc::new(FarGround {
+            node: NodeId::new("a").unwrap(),
+            registry: Arc::clone(server.registry()),
+            places: Arc::new(Records),
+            nodes: Arc::new(Links(Arc::clone(&session))),
+        });
+        let key = Key::Port(PortProtocol::Tcp, Class::Public, 7);
+        let resource = Resource::new(key.clone(), &ground, &Runtime::current(), Box::new(|| {}));
+        let Looked::At(place) = ground.look_up(&key).await else { panic!("it is held") };
+        let Target::Hop(hop) = place.target(&"web".parse().unwrap()) else { panic!("no hop") };
+        assert!(resource.lead(place.clone()).await);
+        assert_eq!(resource.claim(), Some(Generation(6)));
+
+        resource.moved(&hop, session.id);
+        assert_eq!(resource.claim(), None);
+        assert!(!resource.lead(place).await, "the node has just refused this record");
+        let leads_again = async {
+            while resource.claim().is_none() {
+                sleep(PAUSE).await;
+            }
+        };
+        tokio::time::timeout(REFUSED * 30, leads_again).await.unwrap();
+        // A second refusal counts as well.
+        resource.moved(&hop, session.id);
+        assert_eq!(resource.claim(), None);
+        resource.close(FarEnd::Gone).await;
+        server.close().await;
+    }
 }
