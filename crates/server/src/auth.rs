@@ -239,8 +239,12 @@ impl Verifier for Auth<'_> {
             if let Some(enrolled) = &grant.enrolled {
                 self.enroll(&grant.name, enrolled.clone()).await?;
             }
+            let is_link = grant.attach.is_none() && grant.enrolled.is_none();
+            if is_link && self.registry.was_replaced(grant).await {
+                return Err(Refusal::Superseded);
+            }
             let terms = self.terms(grant)?;
-            if grant.attach.is_none() && grant.enrolled.is_none() {
+            if is_link {
                 self.settle(grant).await;
             }
             Ok(terms)

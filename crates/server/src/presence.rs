@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cluster::names::{ClientName, Instance, NodeId};
+use cluster::names::{ClientName, Generation, Instance, NodeId};
+use cluster::node::{OpenVerdict, PeerOpen};
 use cluster_node::Cluster;
 use proto::InstanceId;
 use proto::control::ControlMessage;
@@ -173,6 +174,18 @@ impl Presence {
     /// Whether the client has no rights in the cluster.
     pub(crate) fn is_revoked(&self, client: &str) -> bool {
         lock(&self.revoked).contains(client)
+    }
+
+    /// Whether a later process of the client has replaced this process, by the record of the client
+    /// as far as this node knows it.
+    pub(crate) async fn was_replaced(&self, client: &str, instance: Instance) -> bool {
+        let Ok(client) = ClientName::new(client) else { return false };
+        // Each record has a higher number, so the verdict is the record.
+        let open = PeerOpen { client, instance, generation: Generation(0) };
+        match self.cluster.judge(open).await {
+            OpenVerdict::Moved(_, at) => at.former.contains(&instance),
+            OpenVerdict::Serve | OpenVerdict::Ask | OpenVerdict::Gone => false,
+        }
     }
 
     /// Whether a process has to leave the services of its client to a process at another node.

@@ -139,6 +139,7 @@ mod tests {
     use cluster::engine::{Operation, Performed, Range, Transaction};
     use cluster::keys::{Keyspace, RecordPlace};
     use cluster::names::{self, ClientName};
+    use cluster::node::{Located, Subject};
     use cluster::record::{Holding, Record as _, Revoked};
     use config::{ServerFlags, Text};
     use ops::Serving as _;
@@ -263,6 +264,33 @@ mod tests {
         let third = accepted.by("home", 3, true);
         a.log_in(&third, 3);
         assert_eq!(code(&a.register(3, 1).await), None);
+        for node in [a, b] {
+            node.server.close().await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_process_that_was_replaced_takes_nothing_back_at_a_node_that_it_did_not_know() {
+        let engine = MemoryEngine::new();
+        let a = start("a", engine.of_another_node()).await;
+        let b = start("b", engine).await;
+        let accepted = greeting();
+        let [first, second, third] = [1, 2, 3].map(|number| accepted.by("home", number, true));
+        b.log_in(&first, 1);
+        let client = || Subject::Client(ClientName::new("home").unwrap());
+        let is_recorded =
+            async || matches!(a.node.cluster().find(client()).await, Located::There { .. });
+        eventually(is_recorded).await;
+        a.log_in(&second, 1);
+        eventually(async || b.registry.admit(first.grant()) == Err(Refusal::Superseded)).await;
+        // The first process has never been at this node, so it asks to take over.
+        eventually(async || a.registry.was_replaced(first.grant()).await).await;
+        for later in [&second, &third] {
+            assert!(!a.registry.was_replaced(later.grant()).await);
+        }
+        // With the end of the process in charge, the first process has the services again.
+        a.registry.link_ended(1).await;
+        assert!(!a.registry.was_replaced(first.grant()).await);
         for node in [a, b] {
             node.server.close().await;
         }

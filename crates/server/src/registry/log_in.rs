@@ -16,6 +16,7 @@ use super::super::clients::Denied;
 use super::Registry;
 use super::sessions::{LinkEntry, Placed, Sessions};
 use super::takeover::close_links;
+use crate::presence::instance_of;
 use node::session::{Session, Worker};
 
 /// The maximum number of processes of one client that run side by side.
@@ -81,6 +82,18 @@ impl Registry {
             return Err(Refusal::Superseded);
         }
         if is_full { Err(Refusal::Limit) } else { Ok(()) }
+    }
+
+    /// Whether the process asks to take over from a process with links here which has replaced it
+    /// before: it has logged in at another node, and not here, so it does not know. Processes that
+    /// run alongside others have one number in the cluster, which says nothing about one of them.
+    pub(crate) async fn was_replaced(&self, grant: &Grant) -> bool {
+        let Some(presence) = &self.presence else { return false };
+        let name = grant.name.as_str();
+        if !grant.takeover || self.stands_beside(grant) || !self.is_connected(name) {
+            return false;
+        }
+        presence.was_replaced(name, instance_of(name, grant.instance, false)).await
     }
 
     /// Whether the process runs alongside others of its name: it has a shared service, and the
