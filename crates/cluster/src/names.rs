@@ -16,6 +16,13 @@ pub const NAME_BYTES: usize = 255;
 #[error("a name has 1 to {NAME_BYTES} bytes and no control characters")]
 pub struct NotAName;
 
+/// A number that each node computes alike from these bytes: FNV-1a with 64 bits.
+#[must_use]
+pub fn hashed(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -172,6 +179,13 @@ pub struct Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_nodes_compute_the_same_number() {
+        // Test vectors of FNV-1a with 64 bits.
+        assert_eq!(hashed([]), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(hashed(*b"foobar"), 0x8594_4171_f739_67e8);
+    }
 
     #[test]
     fn a_name_is_short_and_can_be_shown() {

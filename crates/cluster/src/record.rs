@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::keys::{self, RecordPlace};
-use crate::names::{ClientName, Generation, Instance, Key, NodeEpoch, NodeId, Owner};
+use crate::names::{self, ClientName, Generation, Instance, Key, NodeEpoch, NodeId, Owner};
 
 /// The versions of records that this program reads and writes.
 pub const VERSIONS: Versions = Versions { min: 1, max: 1 };
@@ -232,11 +232,9 @@ impl Holding {
 /// As [`Holding::fence`].
 #[must_use]
 pub fn fence(key: &Key, instance: Instance, about: &str) -> u64 {
-    // FNV-1a.
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let key = keys::suffix(&RecordPlace::Resource(key.clone()));
     let bytes = key.bytes().chain([0]).chain(instance.0.to_be_bytes()).chain(about.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, step).max(1)
+    names::hashed(bytes).max(1)
 }
 
 /// A record of a living node was replaced by another node. The note is beside the new record from
@@ -450,8 +448,7 @@ mod tests {
 
     #[test]
     fn a_fence_is_that_of_a_resource_a_process_and_a_description() {
-        let port =
-            |port| Key::Port(crate::names::PortProtocol::Tcp, crate::names::Class::Public, port);
+        let port = |port| Key::Port(names::PortProtocol::Tcp, names::Class::Public, port);
         let of = |number, instance, about| fence(&port(number), Instance(instance), about);
         let one = of(1, 7, "a");
         assert_eq!(

@@ -477,7 +477,7 @@ impl Owner for ServerOwner {
                     // again.
                     let _ = link.send_message(&message);
                 }
-                if let Some(message) = self.registry.offer_of_homes(link.serial()) {
+                if let Some(message) = self.registry.offer_of_homes(name) {
                     // A client that does not hear of the nodes has one home.
                     let _ = link.send_message(&message);
                 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cluster::names::{ClientName, Generation, Instance, NodeId};
+use cluster::names::{self, ClientName, Generation, Instance, NodeId};
 use cluster::node::{OpenVerdict, PeerOpen};
 use cluster_node::Cluster;
 use proto::InstanceId;
@@ -42,9 +42,7 @@ pub(crate) fn instance_of(client: &str, instance: InstanceId, is_beside: bool) -
     if !is_beside {
         return Instance(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
     }
-    // FNV-1a: each node computes the same number.
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    Instance(b"beside ".iter().chain(client.as_bytes()).copied().fold(0xcbf2_9ce4_8422_2325, step))
+    Instance(names::hashed(b"beside ".iter().chain(client.as_bytes()).copied()))
 }
 
 /// The processes of the clients of this server.
@@ -80,10 +78,9 @@ impl Presence {
         Self { node, cluster, clients, yielded, revoked, draining }
     }
 
-    /// What the client of the link with this number is told of the nodes. `None`: they are not
-    /// known yet.
-    pub(crate) fn offer(&self, serial: u64) -> Option<ControlMessage> {
-        offer::message(&self.node, &self.cluster, serial)
+    /// What a client is told of the nodes. `None`: they are not known yet.
+    pub(crate) fn offer(&self, client: &str) -> Option<ControlMessage> {
+        offer::message(&self.node, &self.cluster, client)
     }
 
     /// The node of the cluster.

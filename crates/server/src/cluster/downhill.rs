@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use cluster::balance::{Downhill, LOOK, is_below};
-use cluster::names::NodeId;
+use cluster::names::{self, NodeId};
 use cluster_node::LivingNodes;
 use link::Link;
 use node::session::{Session, Worker};
@@ -158,7 +158,7 @@ pub(super) async fn let_go(
             continue;
         }
         homes.retain(|home| home != node.id());
-        let nth = links.first().copied().unwrap_or_default();
+        let nth = offer::turn_of(&client);
         if let Some(offer) = offer::beside(&emptier, &homes, &loads.living, nth) {
             let message = ControlMessage::Homes(offer);
             offers.extend(links.iter().map(|serial| (*serial, message.clone())));
@@ -230,9 +230,7 @@ fn has_turn(client: &str, own: &NodeId, living: &LivingNodes, minute: u64) -> bo
     let count = u64::try_from(living.len()).unwrap_or(u64::MAX);
     let place = living.keys().position(|id| id == own);
     let place = place.and_then(|place| u64::try_from(place).ok());
-    // FNV-1a, which all nodes compute alike.
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = client.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    let hash = names::hashed(client.bytes());
     place.is_some() && hash.wrapping_add(minute).checked_rem(count) == place
 }
 

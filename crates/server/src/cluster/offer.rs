@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cluster::names::NodeId;
+use cluster::names::{self, NodeId};
 use cluster::record::HOMES;
 use cluster_node::{Cluster, LivingNode, LivingNodes};
 use proto::control::{ControlMessage, HOME_NODES_MAX, HomeNode, Homes};
@@ -12,18 +12,36 @@ use proto::control::{ControlMessage, HOME_NODES_MAX, HomeNode, Homes};
 const WANTED: u8 = 2;
 
 /// The nodes for the `nth` client: this node, and the others in an order that differs between
-/// clients. A node that asks its clients to go is not among the others. `None`: this node does not
-/// know the nodes yet.
-pub(super) fn offer(own: &NodeId, nodes: &LivingNodes, nth: u64) -> Option<Homes> {
+/// clients, of which a message has no room for all. `None`: this node does not know the nodes yet.
+fn offer(own: &NodeId, nodes: &LivingNodes, nth: u64) -> Option<Homes> {
+    let mut nodes = all(own, nodes, nth)?;
+    nodes.truncate(HOME_NODES_MAX);
+    let wanted = if nodes.len() > 1 { WANTED } else { 1 };
+    Some(Homes { wanted, nodes })
+}
+
+/// All nodes of which clients may hear, this node first, in the order of the `nth` client. A node
+/// that asks its clients to go is not among the others.
+fn all(own: &NodeId, nodes: &LivingNodes, nth: u64) -> Option<Vec<HomeNode>> {
     let is_other = |(id, living): &(&NodeId, &LivingNode)| {
         *id != own && !living.record.as_ref().is_some_and(|record| record.draining)
     };
     let first = nodes.get_key_value(own).map(node)?;
     let mut others: Vec<_> = nodes.iter().filter(is_other).map(node).collect();
     rotate(&mut others, nth);
-    others.truncate(HOME_NODES_MAX - 1);
-    let wanted = if others.is_empty() { 1 } else { WANTED };
-    Some(Homes { wanted, nodes: std::iter::once(first).chain(others).collect() })
+    Some(std::iter::once(first).chain(others).collect())
+}
+
+/// What all messages of this node are made of: where it is the same, clients need no other message.
+pub(super) fn told(own: &NodeId, nodes: &LivingNodes) -> Option<Vec<HomeNode>> {
+    all(own, nodes, 0)
+}
+
+/// The number of a client, by which the order of nodes differs between clients. It is the same over
+/// each link of the client and at each node. The turns of nodes
+/// ([`downhill`](super::downhill)) have other bits of the hash.
+pub(super) fn turn_of(client: &str) -> u64 {
+    names::hashed(client.bytes()) >> 16
 }
 
 /// The nodes for the `nth` client that should leave this node: nodes that it may choose, in an
@@ -63,11 +81,10 @@ fn rotate(nodes: &mut [HomeNode], nth: u64) {
     nodes.rotate_left(turns.unwrap_or_default());
 }
 
-/// The message for the client of the link with this number. `None`: a later message says which
-/// nodes there are.
-pub(crate) fn message(own: &NodeId, cluster: &Cluster, serial: u64) -> Option<ControlMessage> {
+/// The message for a client. `None`: a later message says which nodes there are.
+pub(crate) fn message(own: &NodeId, cluster: &Cluster, client: &str) -> Option<ControlMessage> {
     let nodes = Arc::clone(&cluster.nodes().borrow());
-    offer(own, &nodes, serial).map(ControlMessage::Homes)
+    offer(own, &nodes, turn_of(client)).map(ControlMessage::Homes)
 }
 
 #[cfg(test)]
@@ -112,6 +129,34 @@ mod tests {
         let alone = Arc::new(BTreeMap::from([(id("b"), living("b", false))]));
         assert_eq!(offer(&id("b"), &alone, 7).unwrap().wanted, 1);
         assert_eq!(offer(&id("x"), &alone, 7), None, "the table is behind");
+    }
+
+    #[test]
+    fn clients_spread_over_the_other_nodes() {
+        let id = |name: &str| NodeId::new(name).unwrap();
+        let all: BTreeMap<_, _> =
+            ["a", "b", "c", "d"].map(|name| (id(name), living(name, false))).into();
+        let nodes = Arc::new(all);
+        let mut first: BTreeMap<String, u32> = BTreeMap::new();
+        for n in 0..300 {
+            let offer = offer(&id("a"), &nodes, turn_of(&format!("client-{n}"))).unwrap();
+            *first.entry(offer.nodes[1].name.clone()).or_default() += 1;
+        }
+        assert!(first.len() == 3 && first.values().all(|count| *count > 70), "{first:?}");
+    }
+
+    #[test]
+    fn a_node_for_which_a_message_has_no_room_is_news_as_well() {
+        let id = |n: usize| NodeId::new(&format!("node-{n:02}")).unwrap();
+        let nodes = |count: usize| -> LivingNodes {
+            Arc::new((0..count).map(|n| (id(n), living("z", false))).collect())
+        };
+        let (few, many) = (nodes(HOME_NODES_MAX + 1), nodes(HOME_NODES_MAX + 2));
+        assert_eq!(offer(&id(0), &few, 0), offer(&id(0), &many, 0));
+        assert_ne!(told(&id(0), &few), told(&id(0), &many));
+        // Another client has the last node in its message.
+        let last = offer(&id(0), &many, HOME_NODES_MAX as u64).unwrap().nodes;
+        assert_eq!(last[1].name, id(HOME_NODES_MAX + 1).to_string());
     }
 
     #[test]

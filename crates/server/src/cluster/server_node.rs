@@ -526,9 +526,9 @@ async fn until(at: Option<tokio::time::Instant>) {
 /// Tells all clients of this node when the nodes change, until the node ends.
 async fn tell_offers(node: Arc<ServerNode>, registry: Arc<Registry>) {
     let mut nodes = node.cluster.nodes();
-    let mut told = offer::offer(&node.id, &nodes.borrow_and_update(), 0);
+    let mut told = offer::told(&node.id, &nodes.borrow_and_update());
     while nodes.changed().await.is_ok() {
-        let now = offer::offer(&node.id, &nodes.borrow_and_update(), 0);
+        let now = offer::told(&node.id, &nodes.borrow_and_update());
         if now.is_some() && now != told {
             told = now;
             registry.tell_homes().await;

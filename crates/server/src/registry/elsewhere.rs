@@ -27,10 +27,10 @@ impl Registry {
         }
     }
 
-    /// What the client of the link with this number is told of the nodes. `None`: the server is
-    /// alone, or does not know the nodes yet.
-    pub(crate) fn offer_of_homes(&self, serial: u64) -> Option<ControlMessage> {
-        self.presence.as_ref()?.offer(serial)
+    /// What a client is told of the nodes. `None`: the server is alone, or does not know the nodes
+    /// yet.
+    pub(crate) fn offer_of_homes(&self, client: &str) -> Option<ControlMessage> {
+        self.presence.as_ref()?.offer(client)
     }
 
     /// Tells all clients of the nodes, which have changed.
@@ -41,11 +41,10 @@ impl Registry {
             let (sessions, presence) = (Arc::clone(&sessions), Arc::clone(presence));
             let tell = move |worker: &Rc<Worker>| {
                 for session in sessions.iter() {
+                    let Some(message) = presence.offer(&session.name) else { return };
                     worker.state.each_link_of(session.id, |_, link| {
-                        if let Some(message) = presence.offer(link.serial()) {
-                            // A link that cannot take the message ends, and its successor gets it.
-                            let _ = link.send_message(&message);
-                        }
+                        // A link that cannot take the message ends, and its successor gets it.
+                        let _ = link.send_message(&message);
                     });
                 }
             };
