@@ -35,9 +35,11 @@ struct HomesState {
     offer: Homes,
     /// The node of each link to the configured server.
     at: BTreeMap<u64, String>,
+    /// The server of each link to a server that was added.
+    homes: BTreeMap<u64, String>,
     /// The servers that were added.
     open: Vec<ServerPaths>,
-    /// Whether a link to the configured server was lost since the last look.
+    /// Whether a link was lost since the last look.
     has_lost: bool,
 }
 
@@ -49,9 +51,12 @@ impl HomesKnown {
     /// The node at the other end of a link of this server has sent a message.
     pub(crate) fn note(&self, server: &str, link: u64, offer: Homes) {
         let mut state = self.state();
-        let is_home = state.open.iter().any(|home| home.label() == server);
-        let node = offer.nodes.first().map(|node| node.name.clone()).filter(|_| !is_home);
-        if let Some(node) = node {
+        // A home that is removed keeps its links until their last streams end.
+        let is_home =
+            state.homes.contains_key(&link) || state.open.iter().any(|home| home.label() == server);
+        if is_home {
+            state.homes.insert(link, server.to_owned());
+        } else if let Some(node) = offer.nodes.first().map(|node| node.name.clone()) {
             // The first message of a link begins with the node at its other end. A later message
             // leaves the node out if the client should choose another.
             state.at.entry(link).or_insert(node);
@@ -64,7 +69,10 @@ impl HomesKnown {
     /// A link has ended.
     pub(crate) fn forget(&self, link: u64) {
         let mut state = self.state();
-        if state.at.remove(&link).is_some() {
+        let was_home = state.homes.remove(&link).is_some();
+        // A message with room for all nodes says by itself which homes are gone.
+        let is_full = state.offer.nodes.len() >= HOME_NODES_MAX;
+        if state.at.remove(&link).is_some() || (was_home && is_full) {
             state.has_lost = true;
             drop(state);
             self.changed.notify_one();
@@ -150,6 +158,21 @@ fn choose<'a>(
     chosen
 }
 
+/// The homes in use that a message without room for all nodes has left out: those with a link stay.
+fn unnamed(state: &HomesState, at: &BTreeSet<&str>, wanted: usize) -> Vec<ServerPaths> {
+    if state.offer.nodes.len() < HOME_NODES_MAX {
+        return Vec::new();
+    }
+    let stays = |home: &&ServerPaths| {
+        let label = home.label();
+        let is_named = state.offer.nodes.iter().any(|node| node.name == label);
+        let has_link = || state.homes.values().any(|server| *server == label);
+        !is_named && !at.contains(&*label) && has_link()
+    };
+    let more = wanted.saturating_sub(at.len());
+    state.open.iter().filter(stays).take(more).cloned().collect()
+}
+
 /// The server that a node is, with the settings of the paths of the configured server. `None`: no
 /// address of the node can be dialled with these settings.
 fn server(node: &HomeNode, configured: &ServerPaths) -> Option<ServerPaths> {
@@ -187,8 +210,14 @@ fn wanted(known: &HomesKnown, config: &ClientConfig) -> Option<Vec<ServerPaths>>
     };
     let at: BTreeSet<&str> = state.at.values().map(String::as_str).collect();
     let label = configured.label();
-    let nodes = choose(offer, &at, &open, count).into_iter();
-    Some(nodes.filter(|node| node.name != label).filter_map(|it| server(it, configured)).collect())
+    let mut homes = unnamed(&state, &at, count);
+    let nodes = choose(offer, &at, &open, count.saturating_sub(homes.len())).into_iter();
+    let nodes = nodes.filter(|node| node.name != label);
+    homes.extend(nodes.filter_map(|node| server(node, configured)));
+    // Each message has an order of its own, and the homes in use keep theirs.
+    let place = |home: &ServerPaths| open.iter().position(|open| *open == home.label());
+    homes.sort_by_key(|home| place(home).unwrap_or(usize::MAX));
+    Some(homes)
 }
 
 /// Hands the servers to have as homes, beside those of the configuration in force, to `apply`,
@@ -270,7 +299,7 @@ mod tests {
         assert_eq!(chosen.iter().map(|node| &*node.name).collect::<Vec<_>>(), ["nyc1", "lon1"]);
     }
 
-    fn configured(text: &str) -> ServerPaths {
+    fn config(text: &str) -> ClientConfig {
         let text = format!(
             "servers: {text}\nname: home\ntoken: q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ\n"
         );
@@ -278,7 +307,37 @@ mod tests {
         let (env, read) = (|_: &str| None, |_: &std::path::Path| Err("no files".to_owned()));
         let sources = config::Sources { env: &env, read: &read };
         let flags = config::ClientFlags::default();
-        config::load_client(Some(text), &flags, &sources).unwrap().config.servers.remove(0)
+        config::load_client(Some(text), &flags, &sources).unwrap().config
+    }
+
+    fn configured(text: &str) -> ServerPaths {
+        config(text).servers.remove(0)
+    }
+
+    #[test]
+    fn a_home_with_a_link_stays_where_a_message_has_no_room_for_it() {
+        let (known, config) = (HomesKnown::default(), config("tls://a.example"));
+        let nodes = |numbers: std::ops::Range<usize>| Homes {
+            wanted: 2,
+            nodes: numbers.map(|n| node(&format!("n{n}"), "")).collect(),
+        };
+        let labels = || {
+            let homes = wanted(&known, &config).unwrap();
+            homes.iter().map(ServerPaths::label).collect::<Vec<_>>()
+        };
+        known.note("a.example", 1, nodes(0..HOME_NODES_MAX));
+        known.set_open(wanted(&known, &config).unwrap());
+        assert_eq!(labels(), ["n1"]);
+        // Another link has a message with other nodes.
+        known.note("n1", 2, nodes(20..20 + HOME_NODES_MAX));
+        assert_eq!(labels(), ["n1"]);
+        // A message with room for all nodes leaves out a node that the client should leave.
+        known.note("n1", 2, nodes(20..25));
+        assert_eq!(labels(), ["n20", "n21"]);
+        known.note("n1", 2, nodes(20..20 + HOME_NODES_MAX));
+        // The home is gone, and one of the nodes with room takes its place.
+        known.forget(2);
+        assert_eq!(labels(), ["n20"]);
     }
 
     #[test]
