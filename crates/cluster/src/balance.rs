@@ -73,6 +73,8 @@ impl Downhill {
             self.left_out = self.pause;
         }
         if !self.goes {
+            // What did not go at another time says nothing about the next time.
+            (self.left_out, self.pause) = (0, 0);
             return 0;
         }
         if self.left_out > 0 {
@@ -177,6 +179,19 @@ mod tests {
             (own, low, looks) = (own - portion, low + portion, looks + 1);
         }
         assert!(looks < 100 && own * 10 <= (own + low + 1_000).div_ceil(3) * 11, "{looks}: {own}");
+    }
+
+    #[test]
+    fn a_pause_ends_when_the_nodes_are_even() {
+        let mut node = Downhill::default();
+        // For hours no client goes.
+        for _ in 0..300 {
+            let _ = node.look(1_000, &[0, 1_000]);
+        }
+        assert_eq!(node.look(700, &[700, 700]), 0);
+        // Another node starts anew, weeks later.
+        assert_eq!(node.look(1_000, &[1_000, 0]), 0);
+        assert_eq!(node.look(1_000, &[1_000, 0]), 50);
     }
 
     proptest! {
