@@ -88,6 +88,14 @@ impl Downhill {
     }
 }
 
+/// The links that a node has above the mean of all. `others`: the links of the other nodes that
+/// take clients.
+#[must_use]
+pub fn excess(own: u32, others: &[u32]) -> u32 {
+    let above = u64::from(own).saturating_sub(mean(own, others));
+    u32::try_from(above).unwrap_or(u32::MAX)
+}
+
 /// The mean of the links, rounded up.
 fn mean(own: u32, others: &[u32]) -> u64 {
     let all = std::iter::once(&own).chain(others);
@@ -192,6 +200,11 @@ mod tests {
         // Another node starts anew, weeks later.
         assert_eq!(node.look(1_000, &[1_000, 0]), 0);
         assert_eq!(node.look(1_000, &[1_000, 0]), 50);
+    }
+
+    #[test]
+    fn the_excess_of_a_node_is_what_it_has_above_the_mean() {
+        assert_eq!((excess(100, &[100, 0]), excess(100, &[]), excess(0, &[9])), (33, 0, 0));
     }
 
     proptest! {

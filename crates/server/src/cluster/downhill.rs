@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use cluster::balance::{Downhill, LOOK, is_below};
+use cluster::balance::{Downhill, LOOK, excess, is_below};
 use cluster::names::{self, NodeId};
 use cluster_node::LivingNodes;
 use link::Link;
@@ -47,6 +47,11 @@ impl AskedClients {
     /// Whether a client may be asked now.
     fn may_ask(&self, client: &str) -> bool {
         self.0.get(client).is_none_or(|at| at.elapsed() >= AGAIN)
+    }
+
+    /// When a client was asked last.
+    fn asked(&self, client: &str) -> Option<Instant> {
+        self.0.get(client).copied()
     }
 
     /// A client is asked. False: there is no room.
@@ -119,10 +124,12 @@ pub(crate) async fn follow(node: Arc<ServerNode>, registry: Arc<Registry>) {
             let minute = minute.unwrap_or_default().as_secs() / LOOK.as_secs();
             let count =
                 let_go(&node, &registry, &loads, (portion, minute, LEAVES), &mut asked).await;
-            tracing::info!(
-                "{count} clients are asked to go to emptier nodes: this node has {} links",
-                loads.own
-            );
+            if count > 0 {
+                tracing::info!(
+                    "{count} clients are asked to go to emptier nodes: this node has {} links",
+                    loads.own
+                );
+            }
         }
     }
 }
@@ -140,30 +147,43 @@ pub(super) async fn let_go(
     if emptier.is_empty() {
         return 0;
     }
-    let mut left = usize::try_from(portion).unwrap_or(usize::MAX);
+    let size = |links: u32| usize::try_from(links).unwrap_or(usize::MAX);
+    let (mut left, mut room) = (size(portion), size(excess(loads.own, &loads.other_links())));
     let (mut offers, mut serials) = (BTreeMap::new(), BTreeSet::new());
     let mut count = 0;
-    for (client, links) in links_of_clients(registry).await {
+    for (client, links) in in_order(links_of_clients(registry).await, asked) {
         if left == 0 {
             break;
         }
         let is_due = has_turn(&client, node.id(), &loads.living, minute);
-        if !is_due || !asked.may_ask(&client) || !asked.note(&client) {
+        // A client with many links would leave this node below the mean.
+        if !is_due || !asked.may_ask(&client) || links.len() > room {
             continue;
         }
-        let mut homes: Vec<_> =
-            node.homes_of(&client).await.into_iter().map(|home| home.node).collect();
+        // Without an answer of the directory the client might lose its other home. Others would
+        // wait for an answer in vain as well.
+        let Some(homes) = node.homes_of(&client).await else { break };
+        let mut homes: Vec<_> = homes.into_iter().map(|home| home.node).collect();
         if !homes.contains(node.id()) {
-            // The directory does not answer, and the client might lose its other home.
+            // Its record is not written yet.
             continue;
         }
-        homes.retain(|home| home != node.id());
+        if !asked.note(&client) {
+            break;
+        }
+        // A home that asks its clients to go is none that stays.
+        homes.retain(|home| loads.others.contains_key(home));
+        if emptier.iter().all(|id| homes.contains(id)) {
+            // The client has nowhere to go: it is at each of these nodes already.
+            continue;
+        }
         let nth = offer::turn_of(&client);
         if let Some(offer) = offer::beside(&emptier, &homes, &loads.living, nth) {
             let message = ControlMessage::Homes(offer);
             offers.extend(links.iter().map(|serial| (*serial, message.clone())));
         }
         left = left.saturating_sub(links.len());
+        room = room.saturating_sub(links.len());
         count += 1;
         serials.extend(links);
     }
@@ -171,6 +191,14 @@ pub(super) async fn let_go(
     sleep(leaves).await;
     retire(registry, serials).await;
     count
+}
+
+/// Clients in the order in which they are asked: those that were not asked for the longest time
+/// first, because others may be unable to go.
+fn in_order(clients: BTreeMap<String, Vec<u64>>, asked: &AskedClients) -> Vec<(String, Vec<u64>)> {
+    let mut clients: Vec<_> = clients.into_iter().collect();
+    clients.sort_by_key(|(client, _)| asked.asked(client));
+    clients
 }
 
 /// The links of clients that are in use, by the names of the clients.
@@ -273,5 +301,17 @@ mod tests {
         assert!(!asked.may_ask("home") && asked.may_ask("office"));
         tokio::time::advance(AGAIN / 2).await;
         assert!(asked.may_ask("home"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_that_were_not_asked_for_long_come_first() {
+        let mut asked = AskedClients::default();
+        for client in ["b", "a"] {
+            assert!(asked.note(client));
+            tokio::time::advance(AGAIN).await;
+        }
+        let clients = ["a", "b", "c"].map(|client| (client.to_owned(), vec![1])).into();
+        let order: Vec<_> = in_order(clients, &asked).into_iter().map(|(it, _)| it).collect();
+        assert_eq!(order, ["c", "b", "a"], "the clients that cannot go are not asked for ever");
     }
 }

@@ -32,6 +32,7 @@ impl ServerNode {
                         let mut nodes: Vec<_> = self
                             .homes_of(name)
                             .await
+                            .unwrap_or_default()
                             .into_iter()
                             .map(|home| (home.node, Some(home.links)))
                             .collect();
@@ -68,19 +69,19 @@ impl ServerNode {
         Ok(places)
     }
 
-    /// The homes of a client, as the directory has them. None where it does not answer.
-    pub(super) async fn homes_of(&self, client: &str) -> Vec<Home> {
-        let Ok(name) = ClientName::new(client) else { return Vec::new() };
+    /// The homes of a client, as the directory has them. `None`: it does not answer.
+    pub(super) async fn homes_of(&self, client: &str) -> Option<Vec<Home>> {
+        let Ok(name) = ClientName::new(client) else { return Some(Vec::new()) };
         // Of the names that begin with a name, the name itself is the first.
         let (table, begins) = (PagedTable::Homes, client.to_owned());
         let wanted = WantedPage { table, begins, after: None, limit: 1 };
-        let Ok(page) = self.cluster().page(wanted).await else { return Vec::new() };
+        let page = self.cluster().page(wanted).await.ok()?;
         let own = RecordPlace::At(name);
         let mut found = page.records.into_iter().filter(|(place, _)| *place == own);
         let at = found.next().and_then(|(_, found)| At::decode(&found.value).ok());
         let living = self.cluster().nodes().borrow().clone();
         let homes = at.into_iter().flat_map(|at| at.homes);
-        homes.filter(|home| lives(&living, home)).collect()
+        Some(homes.filter(|home| lives(&living, home)).collect())
     }
 
     fn place(
