@@ -117,7 +117,9 @@ pub(crate) async fn follow(node: Arc<ServerNode>, registry: Arc<Registry>) {
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         looks.tick().await;
-        let Some(loads) = NodeLoads::of(&node, &registry) else { continue };
+        let Some(mut loads) = NodeLoads::of(&node, &registry) else { continue };
+        // The record of the node counts these links until their last streams end.
+        loads.own = loads.own.saturating_sub(leaving(&registry).await);
         let portion = state.look(loads.own, &loads.other_links());
         if portion > 0 {
             let minute = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -218,6 +220,22 @@ async fn links_of_clients(registry: &Registry) -> BTreeMap<String, Vec<u64>> {
         for (client, serial) in links.await.unwrap_or_default() {
             all.entry(client).or_default().push(serial);
         }
+    }
+    all
+}
+
+/// The number of links of clients that end with their last stream. Their clients have gone, and
+/// nobody else has to go in their place.
+async fn leaving(registry: &Registry) -> u32 {
+    let mut all = 0_u32;
+    for handle in registry.handles() {
+        let count = handle.call(|worker: &Rc<Worker>| {
+            let links = worker.state.all_links().into_iter();
+            links.filter(|(session, link)| !session.is_of_node() && link.is_going_away()).count()
+        });
+        // A worker that has stopped has no links.
+        let count = count.await.unwrap_or_default();
+        all = all.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
     }
     all
 }
