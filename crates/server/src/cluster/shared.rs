@@ -144,7 +144,7 @@ impl SharedDirectory {
                         let may_replace = if by.node == self.node {
                             self.has_renumbered(request, key)
                         } else {
-                            self.may_take_over(key, &open, &by).await
+                            self.may_take_over(key, (&open, request.owner.process), &by).await
                         };
                         if may_replace {
                             again.push(OpenClaim { expected: Some(generation), ..open });
@@ -182,13 +182,19 @@ impl SharedDirectory {
     }
 
     /// Whether a process may take a resource that its client has at another node: it is in charge,
-    /// by the record of the client, and has not lost the resource at this node before. So two
-    /// processes do not take turns while one of them does not know yet that it has yielded. The
+    /// by the record of the client, and has not lost the resource at this node since its log-in. So
+    /// two processes do not take turns while one of them does not know yet that it has yielded. The
     /// other node may have died without a word, so its lease is not waited for. A process that has
     /// registered the resource at several nodes has it at each of them, and the directory asks
     /// nothing here.
-    async fn may_take_over(&self, key: &names::Key, open: &OpenClaim, by: &names::Owner) -> bool {
-        if by.client != open.client || self.table().has_yielded(key, open.instance) {
+    async fn may_take_over(
+        &self,
+        key: &names::Key,
+        (open, session): (&OpenClaim, u64),
+        by: &names::Owner,
+    ) -> bool {
+        let process = (open.instance, session);
+        if by.client != open.client || self.table().has_yielded(key, process) {
             return false;
         }
         let client = Place::Client(open.client.clone());

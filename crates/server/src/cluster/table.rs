@@ -71,9 +71,9 @@ pub(super) struct ClaimTable {
     clients: HashMap<u64, Arc<str>>,
     /// Claims that were lost, and not taken by the server yet.
     lost: VecDeque<LostClaim>,
-    /// The resources that a process has lost, in the order of the losses. Such a process does not
-    /// take the resource from its successor.
-    yielded: BTreeMap<Key, Instance>,
+    /// The resources that a process has lost, with its session, in the order of the losses. Such a
+    /// process does not take the resource from its successor, unless it has logged in since.
+    yielded: BTreeMap<Key, (Instance, u64)>,
     order: VecDeque<Key>,
 }
 
@@ -152,7 +152,7 @@ impl ClaimTable {
             ClaimNews::Lost(generation) if now == Some(generation) => {
                 if let Some(claim) = of.held.take() {
                     self.clients.remove(&claim.fence);
-                    self.note_yielded(key, claim.instance);
+                    self.note_yielded(key, (claim.instance, claim.owner.process));
                     self.lost.push_back(LostClaim { key: key.clone(), claim });
                 }
             }
@@ -160,8 +160,8 @@ impl ClaimTable {
         }
     }
 
-    fn note_yielded(&mut self, key: &Key, instance: Instance) {
-        if self.yielded.insert(key.clone(), instance).is_none() {
+    fn note_yielded(&mut self, key: &Key, process: (Instance, u64)) {
+        if self.yielded.insert(key.clone(), process).is_none() {
             self.order.push_back(key.clone());
         }
         while self.order.len() > YIELDED
@@ -171,9 +171,9 @@ impl ClaimTable {
         }
     }
 
-    /// Whether this process has lost the resource before, and has not got it since.
-    pub(super) fn has_yielded(&self, key: &Key, instance: Instance) -> bool {
-        self.yielded.get(key) == Some(&instance)
+    /// Whether this process has lost the resource in this session, and has not got it since.
+    pub(super) fn has_yielded(&self, key: &Key, process: (Instance, u64)) -> bool {
+        self.yielded.get(key) == Some(&process)
     }
 
     /// The server releases the claim of this number. Returns the present number; `None`: the claim
@@ -283,7 +283,8 @@ mod tests {
         table.end(&key(1));
         let claim_lost = table.take_lost().unwrap();
         assert_eq!((claim_lost.claim.given, claim_lost.claim.now), (Generation(5), Generation(8)));
-        assert!(table.has_yielded(&key(1), Instance(7)) && table.is_empty());
+        assert!(table.has_yielded(&key(1), (Instance(7), 1)) && table.is_empty());
+        assert!(!table.has_yielded(&key(1), (Instance(7), 2)), "it has logged in again");
 
         // The claim was passed on: the event names the former number.
         table.begin(&key(2));

@@ -420,6 +420,30 @@ async fn a_later_process_of_a_client_at_another_node_gets_its_address_and_keeps_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_process_that_had_to_yield_gets_its_address_when_it_is_in_charge_again() {
+    let ([a, b], _) = two().await;
+    let [here, there] = [a.directory(), b.directory()];
+    a.log_in("home", 1, 11);
+    let first = claim(&here, 1, &owner("home", 1)).await.unwrap();
+    sleep(SECOND).await;
+    b.log_in("home", 5, 12);
+    let second = claim(&there, 1, &owner("home", 5)).await.unwrap();
+    timeout(30 * SECOND, a.node.directory().next_lost()).await.unwrap();
+    drop(first);
+    // The links of both processes end, and the address of the later process is not released yet.
+    for node in [&a, &b] {
+        node.node.presence().changed("home", &[], 0);
+    }
+    sleep(10 * SECOND).await;
+    a.log_in("home", 2, 11);
+    let again = claim(&here, 1, &owner("home", 2)).await.unwrap();
+    drop(second);
+    sleep(SECOND).await;
+    assert_eq!(holder(&here, 1).await, Some(owner("home", 2)));
+    drop(again);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_process_has_its_address_at_each_of_its_homes_also_if_one_of_them_is_cut_off() {
     let ([a, b], [engine, _]) = two().await;
     let [here, there] = [a.directory(), b.directory()];
