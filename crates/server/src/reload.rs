@@ -103,7 +103,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reads the certificates for links to other nodes again.
+    /// Reads the certificates for links to other nodes and for etcd again.
     pub(super) async fn renew_of_node(&self, config: &ServerConfig) -> anyhow::Result<()> {
         match (&self.parts, &config.cluster) {
             (Some(parts), Some(cluster)) => parts.renew(cluster).await,
@@ -123,19 +123,51 @@ impl Server {
 
     /// The certificate and key files that are read in addition to the configuration.
     pub(super) fn certificate_files(&self) -> Vec<PathBuf> {
-        let config = self.config.load();
-        let tls = &config.tls;
-        let asked = config.auth.as_ref().map(|auth| &auth.path);
-        let asked_ca = asked.and_then(|path| match &path.trust {
-            Trust::Ca(ca) => Some(ca),
-            Trust::System | Trust::Pins(_) => None,
-        });
-        let pairs = tls.identity.iter().chain(asked.and_then(|path| path.identity.as_ref()));
-        let pairs = pairs.chain(&config.tls_routes.certificates);
-        let node = config.cluster.as_ref().and_then(|cluster| cluster.peers.tls.as_ref());
-        let pairs = pairs.chain(node.map(|tls| &tls.identity));
-        let pairs = pairs.flat_map(|pair| [&pair.cert, &pair.key]);
-        let node_ca = node.map(|tls| &tls.ca);
-        pairs.chain(&tls.client_ca).chain(asked_ca).chain(node_ca).cloned().collect()
+        files_of(&self.config.load())
+    }
+}
+
+/// The certificate and key files of a configuration.
+fn files_of(config: &ServerConfig) -> Vec<PathBuf> {
+    let tls = &config.tls;
+    // All members of etcd have the same files.
+    let member = config.cluster.as_ref().and_then(|cluster| cluster.directory.members.first());
+    let asked = config.auth.as_ref().map(|auth| &auth.path).into_iter().chain(member);
+    let asked_ca = asked.clone().filter_map(|path| match &path.trust {
+        Trust::Ca(ca) => Some(ca),
+        Trust::System | Trust::Pins(_) => None,
+    });
+    let pairs = tls.identity.iter().chain(asked.filter_map(|path| path.identity.as_ref()));
+    let pairs = pairs.chain(&config.tls_routes.certificates);
+    let node = config.cluster.as_ref().and_then(|cluster| cluster.peers.tls.as_ref());
+    let pairs = pairs.chain(node.map(|tls| &tls.identity));
+    let pairs = pairs.flat_map(|pair| [&pair.cert, &pair.key]);
+    let node_ca = node.map(|tls| &tls.ca);
+    pairs.chain(&tls.client_ca).chain(asked_ca).chain(node_ca).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use config::{ServerFlags, Sources, Text};
+
+    use super::*;
+
+    #[test]
+    fn the_certificates_of_both_connections_of_a_node_are_watched() {
+        let text = "listen: tcp://127.0.0.1:0\n\
+            clients: [{ name: home, token: q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ }]\n\
+            cluster:\n  name: test\n  node: a\n  \
+            peers: { listen: 'quic://127.0.0.1:7100', ca: /p/ca, cert: /p/cert, key: /p/key }\n  \
+            directory: { etcd: ['https://127.0.0.1:2379', 'https://127.0.0.2:2379'], \
+            tls: { ca: /e/ca, cert: /e/cert, key: /e/key } }\n";
+        let text = Text { name: "server.yaml", text };
+        let sources = Sources { env: &|_: &str| None, read: &|_: &Path| Err(String::new()) };
+        let loaded = config::load_server(Some(text), &ServerFlags::default(), &sources).unwrap();
+        let mut files = files_of(&loaded.config);
+        files.sort();
+        let wanted = ["/e/ca", "/e/cert", "/e/key", "/p/ca", "/p/cert", "/p/key"];
+        assert_eq!(files, wanted.map(PathBuf::from));
     }
 }

@@ -40,5 +40,6 @@ mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use engine::MemberWays;
 pub(crate) use server_node::{NewNode, ServerNode, node_id};
 pub(crate) use shared::SharedDirectory;

@@ -25,6 +25,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::certificates::ClusterStore;
+use super::engine::MemberWays;
 use super::left::LeftBehind;
 use super::shared::{SharedDirectory, resource};
 use super::table::{ClaimNews, HeldClaim, LostClaim};
@@ -93,6 +94,8 @@ pub(crate) struct NewNode {
     events: ServerEvents,
     /// Whether clients go to emptier nodes.
     pub(crate) rebalances: bool,
+    /// The ways to etcd; `None`: the node has another engine.
+    pub(crate) members: Option<MemberWays>,
 }
 
 /// The name of a node by its configuration.
@@ -163,10 +166,10 @@ impl ServerNode {
         (peers, mail): (Vec<PeerAddress>, impl PeerMail),
         state: Option<&Path>,
     ) -> anyhow::Result<NewNode> {
-        let engine = engine::etcd(&config.directory, workers)?;
+        let (engine, members) = engine::etcd(&config.directory, workers)?;
         let marks = Marks::new(secret_of(config));
         let node = Self::over(settings(config, peers)?, engine, mail, (state, marks));
-        Ok(NewNode { rebalances: config.rebalance, ..node })
+        Ok(NewNode { rebalances: config.rebalance, members: Some(members), ..node })
     }
 
     /// A node over any engine. `kept`: the state directory, and the marks of terms.
@@ -203,7 +206,7 @@ impl ServerNode {
         if handover::is_serving() {
             node.left.begin(None);
         }
-        NewNode { node, task: Box::pin(task), events, rebalances: false }
+        NewNode { node, task: Box::pin(task), events, rebalances: false, members: None }
     }
 
     /// The name of the node.
@@ -466,7 +469,7 @@ impl NewNode {
     /// Runs the node, and what the server has to do for it, on the runtime of the caller until
     /// `tasks` is dropped.
     pub(crate) fn run(self, registry: &Arc<Registry>, tasks: &mut JoinSet<()>) -> Arc<ServerNode> {
-        let Self { node, task, events, rebalances: _ } = self;
+        let Self { node, task, events, rebalances: _, members: _ } = self;
         tasks.spawn(task);
         tasks.spawn(follow_events(Arc::clone(&node), Arc::clone(registry), events));
         tasks.spawn(follow_losses(Arc::clone(&node), Arc::clone(registry)));

@@ -23,7 +23,7 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::far::FarServices;
 use super::serve::{HopVisitor, Hops};
-use crate::cluster::{NewNode, ServerNode, downhill, node_id};
+use crate::cluster::{MemberWays, NewNode, ServerNode, downhill, node_id};
 use crate::private::FindsAbroad;
 use crate::registry::Registry;
 use crate::shared_clients::TellsNodes;
@@ -42,6 +42,8 @@ pub(crate) struct NewParts {
 pub(crate) struct NodeParts {
     links: NodeLinks,
     far: Arc<FarServices>,
+    /// The ways to etcd.
+    members: Option<MemberWays>,
 }
 
 /// The purpose of the key that is derived from the secret of the cluster for links over `tcp://`.
@@ -139,11 +141,12 @@ impl NewParts {
         if node.rebalances {
             tasks.spawn(downhill::follow(Arc::clone(&node.node), Arc::clone(registry)));
         }
+        let members = node.members.clone();
         let node = node.run(registry, tasks);
         tasks.spawn(Arc::clone(&far).follow_ports(cluster.ports()));
         tasks.spawn(Arc::clone(&far).review_names());
         node.joins().await?;
-        Ok(NodeParts { links, far })
+        Ok(NodeParts { links, far, members })
     }
 }
 
@@ -170,12 +173,15 @@ impl NodeParts {
         self.far.opened().await;
     }
 
-    /// Reads the certificates for links to other nodes again, for new connections.
+    /// Reads the certificates for links to other nodes and for etcd again, for new connections. The
+    /// fault of one does not hold up the other.
     ///
     /// # Errors
-    /// The new certificates cannot be used, and the former ones stay in force.
+    /// New certificates cannot be used, and their former ones stay in force.
     pub(crate) async fn renew(&self, config: &config::Cluster) -> anyhow::Result<()> {
-        self.links.renew(&peer_settings(config)).await
+        let renew = |members: &MemberWays| members.renew(&config.directory);
+        let of_engine = self.members.as_ref().map_or(Ok(()), renew);
+        self.links.renew(&peer_settings(config)).await.and(of_engine)
     }
 
     /// Makes no more links to other nodes. Completes when no link has a stream.
