@@ -761,8 +761,9 @@ impl Certificates for Server {
     fn renew(&self) -> SendFuture<'_, anyhow::Result<()>> {
         Box::pin(async {
             let config = self.config.load_full();
-            self.renew_of_node(&config).await?;
-            self.renew_certificates()
+            // A fault in the files of one does not hold up the other.
+            let of_node = self.renew_of_node(&config).await;
+            self.renew_certificates().and(of_node)
         })
     }
 }
