@@ -1,5 +1,7 @@
 //! The cluster for people: where a client, a name or a port is, and the clients of all nodes.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::term::{Column, Drawn, Screen, Sheet, Table, count};
@@ -97,7 +99,8 @@ pub struct RekeyStep {
     /// The `after` of the next step; absent after the last step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// The secrets of the living nodes, compared with that of the node that was asked.
+    /// The secrets of the nodes that lived during the step, compared with that of the node that was
+    /// asked. A node whose secret has changed meanwhile has the worse of the two.
     pub nodes: Vec<RekeyNode>,
 }
 
@@ -111,21 +114,33 @@ pub struct RekeyNode {
     pub seals: SealsWith,
 }
 
-/// The secret by which a node seals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The secret by which a node seals, the worst case last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SealsWith {
     /// The first secret of the node that was asked, which is the only secret of the node.
     New,
     /// The first secret of the node that was asked. The node opens what another has sealed too.
     NewOfTwo,
+    /// The node has no secret, or does not say.
+    #[default]
+    Unknown,
     /// Another secret. The node opens what the first secret of the node that was asked has sealed.
     Former,
     /// Another secret, and the node cannot open what the node that was asked seals.
     Unreadable,
-    /// The node has no secret, or does not say.
-    #[default]
-    Unknown,
+}
+
+/// The nodes of two moments of a run, each with the worse of its states. A node that has changed
+/// its secret meanwhile, or has left, may have sealed a value that was read before.
+#[must_use]
+pub fn worst_of(earlier: Vec<RekeyNode>, later: Vec<RekeyNode>) -> Vec<RekeyNode> {
+    let mut worst = BTreeMap::new();
+    for RekeyNode { name, seals } in earlier.into_iter().chain(later) {
+        let known = worst.entry(name).or_insert(seals);
+        *known = seals.max(*known);
+    }
+    worst.into_iter().map(|(name, seals)| RekeyNode { name, seals }).collect()
 }
 
 impl RekeyStep {
@@ -138,7 +153,8 @@ impl RekeyStep {
         self.unopened = self.unopened.saturating_add(unopened);
         self.names.extend(names);
         self.names.truncate(UNOPENED_MAX);
-        (self.next, self.nodes) = (next, nodes);
+        self.next = next;
+        self.nodes = worst_of(std::mem::take(&mut self.nodes), nodes);
     }
 
     /// Why a former secret is needed still, after the last step; empty: it is not.
@@ -149,7 +165,10 @@ impl RekeyStep {
         };
         let mut why = Vec::new();
         for (nodes, text) in [
-            (of(SealsWith::Former), "they seal with another secret: make the new one their first"),
+            (
+                of(SealsWith::Former),
+                "they seal with another secret, or did in this run: make the new one their first",
+            ),
             (of(SealsWith::Unreadable), "they do not have the new secret"),
             (of(SealsWith::Unknown), "they have no secret, or do not say which"),
         ] {
@@ -324,11 +343,38 @@ nothing is sealed with a former secret: it can be removed from all nodes
         let expected = "\
 1 sealed value, 0 sealed anew
 the former secret is still needed, so keep it and repeat this command:
-  nodes c, d: they seal with another secret: make the new one their first
+  nodes c, d: they seal with another secret, or did in this run: make the new one their first
   nodes e: they have no secret, or do not say which
   values that no secret of this node opens: 1 (cert/x.example)
 ";
         assert_eq!(render_rekey(&step, Screen::PLAIN).to_string(), expected);
+    }
+
+    #[test]
+    fn a_step_in_which_a_node_sealed_with_the_former_secret_counts_to_the_end_of_the_run() {
+        let node = |name: &str, seals| RekeyNode { name: name.into(), seals };
+        let step = |nodes, next: Option<&str>| RekeyStep {
+            nodes,
+            next: next.map(str::to_owned),
+            ..RekeyStep::default()
+        };
+        let mut all = RekeyStep::default();
+        let (former, new) = (SealsWith::Former, SealsWith::NewOfTwo);
+        let unknown = SealsWith::Unknown;
+        all.add(step(vec![node("a", new), node("b", former), node("c", former)], Some("cert/a")));
+        // Node b was restarted with the new secret, node c has left, and node d has come.
+        all.add(step(vec![node("a", new), node("b", new), node("d", unknown)], Some("cert/b")));
+        all.add(step(vec![node("a", new), node("b", new), node("d", new)], None));
+        let worst = [node("a", new), node("b", former), node("c", former), node("d", unknown)];
+        assert_eq!((all.next.as_deref(), &all.nodes[..]), (None, &worst[..]));
+        assert_eq!(
+            all.needs_former(),
+            [
+                "nodes b, c: they seal with another secret, or did in this run: make the new one \
+                 their first",
+                "nodes d: they have no secret, or do not say which",
+            ]
+        );
     }
 
     #[test]

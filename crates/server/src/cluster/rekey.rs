@@ -5,14 +5,15 @@
 //! condition that it is still there, so a value that another node writes meanwhile stays. A run
 //! that was broken off goes on at its place or begins again: what is sealed with the first secret
 //! is left as it is. The tables have no value of the earlier secret any more when a run has come to
-//! the end and no node seals with the earlier secret, which the records of the nodes say.
+//! the end and no node has sealed with the earlier secret since the run began, which the records of
+//! the nodes say.
 
 use anyhow::{Context, anyhow, bail};
 use cluster::blob::{self, BlobAct, BlobExpected, BlobOutcome, BlobWish};
 use cluster::engine::KeyValue;
 use cluster::keys::{BlobPlace, PagedTable, RecordPlace};
 use cluster_node::{LivingNode, WantedPage};
-use ops::cluster::{RekeyNode, RekeyStep, SealsWith, UNOPENED_MAX};
+use ops::cluster::{RekeyNode, RekeyStep, SealsWith, UNOPENED_MAX, worst_of};
 use termination::{ANSWERED, CommonSecret, Resealed, SharedPlace};
 
 use super::ServerNode;
@@ -124,7 +125,8 @@ impl ServerNode {
                 Some(_) | None => match place.next_table() {
                     Some(next) => place = next,
                     None => {
-                        step.nodes = self.rekey_nodes();
+                        let before = std::mem::take(&mut step.nodes);
+                        step.nodes = worst_of(before, self.rekey_nodes());
                         return Ok(step);
                     }
                 },
