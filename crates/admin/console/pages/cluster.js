@@ -3,7 +3,7 @@
 // clients from the directory of the cluster when it is asked, and only then.
 
 import { h } from "../vendor/preact.js";
-import { useEffect, useState } from "../vendor/hooks.js";
+import { useEffect, useRef, useState } from "../vendor/hooks.js";
 import { get } from "../api.js";
 import { go } from "../store.js";
 import { Card, Empty, Head, State, said } from "../parts/bits.js";
@@ -11,7 +11,7 @@ import { number, span } from "../parts/format.js";
 import { Filter, Table } from "../parts/table.js";
 import { t } from "../parts/text.js";
 
-/** Between two looks at the nodes, which renew their records every 3 s. */
+/** Between an answer about the nodes and the next look at them, which renew their records every 3 s. */
 const AGAIN = 3000;
 /** After the last key that was pressed. */
 const TYPED = 300;
@@ -22,29 +22,40 @@ const PAGE = 100;
 
 /** @param {{ begins: string, own: string }} props */
 function Everyone({ begins, own }) {
-  const [list, setList] = useState(/** @type {Found} */ ([]));
+  // `null`: not known.
+  const [list, setList] = useState(/** @type {Found|null} */ (null));
   const [next, setNext] = useState(/** @type {string|null} */ (null));
   const [why, setWhy] = useState("");
-  const read = async (/** @type {string} */ after, /** @type {Found} */ before, /** @type {AbortSignal} */ signal) => {
+  /** The latest question: answers to those before it are dropped. */
+  const asked = useRef(/** @type {AbortController|null} */ (null));
+  const read = async (/** @type {string} */ after, /** @type {Found} */ before) => {
+    asked.current?.abort();
+    const one = new AbortController();
+    asked.current = one;
     const query = new URLSearchParams({ begins, after, limit: String(PAGE) });
     try {
-      const page = await get(`/api/v1/cluster/clients?${query}`, signal);
-      if (signal.aborted) return;
+      const page = await get(`/api/v1/cluster/clients?${query}`, one.signal);
+      if (one.signal.aborted) return;
       setList([...before, ...page.list]);
       setNext(page.next ?? null);
       setWhy("");
     } catch (error) {
-      if (!signal.aborted) setWhy(said(error));
+      if (one.signal.aborted) return;
+      setWhy(said(error));
+      // A failure of the first page leaves nothing that is known of these names.
+      if (after === "") setList(null);
     }
   };
   useEffect(() => {
-    const gone = new AbortController();
-    const timer = setTimeout(() => void read("", [], gone.signal), TYPED);
-    return () => { clearTimeout(timer); gone.abort(); };
+    // The next page of the former list is none of the new one.
+    setNext(null);
+    const timer = setTimeout(() => void read("", []), TYPED);
+    return () => { clearTimeout(timer); asked.current?.abort(); };
   }, [begins]);
   return h(Card, { title: t("cluster.clients"), body: false },
     why && h("p", { class: "state bad", role: "alert" }, why),
-    h(Table, {
+    !list && !why && h("p", { class: "loading" }, t("loading")),
+    list && h(Table, {
       label: t("cluster.clients"), rows: list, id: (one) => one.name, sort: ["name", 1],
       // A client of this node has a page with its links and services.
       onRow: (one) => one.nodes.some((/** @type {any} */ node) => node.here) && go(`#/clients/${encodeURIComponent(one.name)}`),
@@ -55,8 +66,8 @@ function Everyone({ begins, own }) {
         { key: "links", name: t("col.links"), num: true, by: (one) => links(one), show: (one) => number(links(one)) },
       ],
     }),
-    next !== null && h("div", { class: "foot" },
-      h("button", { type: "button", class: "slim", onClick: () => void read(next, list, new AbortController().signal) }, t("cluster.more"))));
+    list && next !== null && h("div", { class: "foot" },
+      h("button", { type: "button", class: "slim", onClick: () => void read(next, list) }, t("cluster.more"))));
 }
 
 /** @param {any} one */
@@ -68,12 +79,20 @@ export function Cluster({ s }) {
   const [begins, setBegins] = useState("");
   useEffect(() => {
     const gone = new AbortController();
-    const look = () => get("/api/v1/cluster", gone.signal).then(setNodes, () => {
-      // The frame says when the daemon is out of reach.
-    });
+    /** @type {ReturnType<typeof setTimeout>|undefined} */
+    let timer;
+    // A look begins after the answer to the look before, so no answer replaces a later one.
+    const look = async () => {
+      try {
+        const seen = await get("/api/v1/cluster", gone.signal);
+        if (!gone.signal.aborted) setNodes(seen);
+      } catch {
+        // The frame says when the daemon is out of reach.
+      }
+      if (!gone.signal.aborted) timer = setTimeout(() => void look(), AGAIN);
+    };
     void look();
-    const timer = setInterval(look, AGAIN);
-    return () => { clearInterval(timer); gone.abort(); };
+    return () => { clearTimeout(timer); gone.abort(); };
   }, []);
   return h("div", { class: "stack" },
     h(Head, { title: t("nav.cluster"), end: h(Filter, { value: begins, onChange: setBegins, label: t("cluster.begins") }) }),
