@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use super::context::{Context, NOT_A_SERVER, timely};
+use super::context::{Context, NOT_A_SERVER, PATIENCE, of_cluster, timely};
 use super::contract::{About, Command};
 use super::form::{Form, Misread};
 use super::response::ApiResponse;
@@ -104,7 +104,7 @@ impl Command for ListClients {
         if let Some(cluster) = cx.daemon.cluster().filter(|cluster| cluster.is_node()) {
             let mut wanted = WantedClients { limit: PAGE_CLIENTS, ..WantedClients::default() };
             for _ in 0..READ_PAGES {
-                match timely(cluster.clients(wanted.clone())).await? {
+                match of_cluster(PATIENCE, cluster.clients(wanted.clone())).await {
                     Ok(page) => {
                         clients.join(page.list);
                         clients.more = page.next.is_some();
@@ -142,7 +142,7 @@ impl Command for ShowClient {
         if let Some(details) = &mut details
             && let Some(cluster) = cx.daemon.cluster().filter(|cluster| cluster.is_node())
             // The rest is known without the cluster.
-            && let Ok(places) = timely(cluster.locate(self.name.clone())).await?
+            && let Ok(places) = of_cluster(PATIENCE, cluster.locate(self.name.clone())).await
         {
             let of_client = places.iter().find(|place| place.what.starts_with("client "));
             let nodes = of_client.map(|place| &place.nodes).into_iter().flatten();
@@ -256,5 +256,103 @@ impl Command for Kick {
             cx.audit(format_args!("the end of the links of client {}", self.name));
         }
         Ok(was_connected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::sync::mpsc;
+    use tokio::time::{Duration, Instant};
+
+    use super::*;
+    use crate::cluster::{ClusterClients, ClusterPlace, RekeyStep};
+    use crate::status::{Cluster, Status};
+    use crate::{ClusterView, Daemon, Life, SendFuture};
+
+    /// A server that knows one client, in a cluster that does not answer, or in none.
+    struct Cut {
+        is_node: bool,
+    }
+
+    impl Daemon for Cut {
+        fn role(&self) -> Role {
+            Role::Server
+        }
+
+        fn status(&self) -> SendFuture<'_, Status> {
+            Box::pin(pending())
+        }
+
+        fn clients(&self) -> Option<&dyn daemon::Clients> {
+            Some(self)
+        }
+
+        fn cluster(&self) -> Option<&dyn ClusterView> {
+            Some(self)
+        }
+    }
+
+    impl daemon::Clients for Cut {
+        fn all(&self) -> SendFuture<'_, anyhow::Result<clients::Clients>> {
+            let list = vec![clients::Client::default()];
+            Box::pin(async { Ok(clients::Clients { list, ..clients::Clients::default() }) })
+        }
+
+        fn one(&self, _: String) -> SendFuture<'_, anyhow::Result<Option<Details>>> {
+            Box::pin(async { Ok(Some(Details::default())) })
+        }
+
+        fn change(&self, _: Change) -> SendFuture<'_, anyhow::Result<Applied>> {
+            Box::pin(pending())
+        }
+
+        fn kick(&self, _: String) -> SendFuture<'_, anyhow::Result<bool>> {
+            Box::pin(pending())
+        }
+
+        fn hold(&self, _: HoldOrder) -> SendFuture<'_, anyhow::Result<Option<Held>>> {
+            Box::pin(pending())
+        }
+    }
+
+    impl ClusterView for Cut {
+        fn locate(&self, _: String) -> SendFuture<'_, anyhow::Result<Vec<ClusterPlace>>> {
+            Box::pin(pending())
+        }
+
+        fn is_node(&self) -> bool {
+            self.is_node
+        }
+
+        fn nodes(&self) -> SendFuture<'_, Option<Cluster>> {
+            Box::pin(pending())
+        }
+
+        fn clients(&self, _: WantedClients) -> SendFuture<'_, anyhow::Result<ClusterClients>> {
+            Box::pin(pending())
+        }
+
+        fn rekey(&self, _: String) -> SendFuture<'_, anyhow::Result<RekeyStep>> {
+            Box::pin(pending())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_shows_the_clients_that_it_knows_also_if_the_cluster_does_not_answer() {
+        let show = ShowClient { name: "home".to_owned() };
+        for is_node in [true, false] {
+            let (news, _) = mpsc::channel(1);
+            let (server, begun) = (Cut { is_node }, Instant::now());
+            let cx = Context { daemon: &server, over: "a test", life: &Life::new(), news };
+            let all = ListClients {}.run(&cx).await.unwrap();
+            assert_eq!(all.list.len(), 1);
+            let wanted = is_node.then(|| "the cluster does not answer".to_owned());
+            assert_eq!(all.unknown, wanted);
+            assert!(show.run(&cx).await.unwrap().is_some());
+            // A server that is no node asks nobody.
+            assert_eq!(begun.elapsed() > Duration::ZERO, is_node);
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use super::context::{Context, NOT_A_SERVER, timely, within};
+use super::context::{CLUSTER, Context, NOT_A_SERVER, of_cluster, timely};
 use super::contract::{About, Command};
 use super::form::Form;
 use super::route::{get, post};
@@ -32,7 +32,8 @@ impl Command for Locate {
     type Answer = Vec<ClusterPlace>;
 
     async fn run(&self, cx: &Context<'_>) -> anyhow::Result<Vec<ClusterPlace>> {
-        timely(cx.daemon.cluster().context(NOT_A_SERVER)?.locate(self.name.clone())).await?
+        let cluster = cx.daemon.cluster().context(NOT_A_SERVER)?;
+        of_cluster(CLUSTER, cluster.locate(self.name.clone())).await
     }
 }
 
@@ -79,7 +80,7 @@ impl Command for ListClusterClients {
             after: self.after.clone().unwrap_or_default(),
             limit: self.limit.unwrap_or(PAGE_CLIENTS).clamp(1, PAGE_CLIENTS),
         };
-        timely(cx.daemon.cluster().context(NOT_A_SERVER)?.clients(wanted)).await?
+        of_cluster(CLUSTER, cx.daemon.cluster().context(NOT_A_SERVER)?.clients(wanted)).await
     }
 }
 
@@ -109,6 +110,6 @@ impl Command for Rekey {
         if after.is_empty() {
             cx.audit("the former secret of the cluster to be replaced");
         }
-        within(STEP, cx.daemon.cluster().context(NOT_A_SERVER)?.rekey(after)).await?
+        of_cluster(STEP, cx.daemon.cluster().context(NOT_A_SERVER)?.rekey(after)).await
     }
 }

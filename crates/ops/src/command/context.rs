@@ -18,6 +18,10 @@ use crate::{AUDIT, SendFuture};
 /// loop, so a longer wait is reported as an error.
 pub const PATIENCE: Duration = Duration::from_secs(3);
 
+/// Timeout for an answer of the cluster. A page waits for those before it, and etcd, then the other
+/// nodes, have 1 s each for every subject that a name may fit. The sender waits for 15 s.
+pub(super) const CLUSTER: Duration = Duration::from_secs(10);
+
 /// A worker did not answer in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a worker does not answer")]
@@ -87,4 +91,13 @@ pub(super) async fn within<T>(
     answer: SendFuture<'_, T>,
 ) -> Result<T, NoAnswer> {
     timeout(patience, answer).await.map_err(|_| NoAnswer)
+}
+
+/// The answer of the cluster, or the error that it gives none.
+pub(super) async fn of_cluster<T>(
+    patience: Duration,
+    answer: SendFuture<'_, anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    let answer = timeout(patience, answer).await;
+    answer.unwrap_or_else(|_| Err(anyhow::anyhow!("the cluster does not answer")))
 }

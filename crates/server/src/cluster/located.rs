@@ -25,7 +25,8 @@ impl ServerNode {
     pub(crate) async fn locate(&self, name: &str) -> anyhow::Result<Vec<ClusterPlace>> {
         let (mut places, mut is_away) = (Vec::new(), false);
         for group in subjects(name) {
-            // A name is looked for before the wildcards above it.
+            // A name is looked for before the wildcards above it: without an answer about the name,
+            // a wildcard is none either.
             for (what, subject) in group {
                 let place = match self.cluster().find(subject).await {
                     Located::Here(_) => {
@@ -55,7 +56,7 @@ impl ServerNode {
                     Located::Nowhere => continue,
                     Located::Away => {
                         is_away = true;
-                        continue;
+                        break;
                     }
                 };
                 places.push(place);
