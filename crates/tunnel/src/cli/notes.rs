@@ -7,7 +7,7 @@ asked reads it from the directory of the cluster, 200 clients at most; `--after`
 
 Examples:
   tunnel cluster clients
-  tunnel cluster clients office/ --limit 20";
+  tunnel cluster clients office- --limit 20";
 
 /// `tunnel cluster rekey`.
 pub(super) const REKEY_NOTE: &str = "\
