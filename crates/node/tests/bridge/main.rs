@@ -38,6 +38,8 @@ fn path(dialer: &MemoryDialer) -> Rc<dyn PathDialer> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     OneWorker,
+    /// On one worker, as a stream does that waits for a verdict about its client.
+    AfterAWait,
     TwoWorkers,
 }
 
@@ -75,6 +77,7 @@ impl World {
                     let crossing = Crossing::new(Rc::default(), permits());
                     bridge(inlet, &link, open, crossing).expect("a link with room")
                 }
+                Way::AfterAWait => after_a_wait(inlet, link, open, permits()),
                 Way::TwoWorkers => through_span(inlet, &link, open, permits()),
             }
         }));
@@ -88,6 +91,22 @@ impl World {
         let link = self.visitor.live().await;
         open_duplex(&link, to_service("echo"), &Rc::default(), None).unwrap()
     }
+}
+
+/// Joins the streams later: the visitor may have sent a window of bytes meanwhile.
+fn after_a_wait(
+    inlet: Box<dyn Inlet>,
+    link: Link,
+    open: proto::Open,
+    permits: Vec<Permit>,
+) -> Rc<dyn Outlet> {
+    let waits = span().0.carry(Crossing::default());
+    let outlet = waits.outlet();
+    spawn_local(async move {
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        waits.bridge(inlet, &link, open, Crossing::new(Rc::default(), permits));
+    });
+    outlet
 }
 
 /// Both halves run on one thread here, and exchange messages as two workers do.
@@ -165,7 +184,7 @@ impl Drop for Killer {
     }
 }
 
-const WAYS: [Way; 2] = [Way::OneWorker, Way::TwoWorkers];
+const WAYS: [Way; 3] = [Way::OneWorker, Way::AfterAWait, Way::TwoWorkers];
 
 #[test]
 fn bytes_pass_in_both_directions_and_each_direction_ends_on_its_own() {

@@ -5,6 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::iter;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ struct Joint {
 }
 
 /// The outlet of one of the two streams.
-struct End {
+pub(super) struct End {
     joint: Rc<Joint>,
     /// The index of the half of the stream.
     side: usize,
@@ -64,18 +65,7 @@ pub fn bridge(
     open: Open,
     crossing: Crossing,
 ) -> Result<Rc<dyn Outlet>, (Box<dyn Inlet>, OpenError)> {
-    let joint = Rc::new(Joint { halves: Default::default(), crossing });
-    let opened = connector.open(open, Rc::new(End { joint: Rc::clone(&joint), side: 1 }));
-    let inlet = match opened {
-        Ok(inlet) => inlet,
-        Err(error) => return Err((accepted, error)),
-    };
-    *joint.halves[0].inlet.borrow_mut() = Some(accepted);
-    *joint.halves[1].inlet.borrow_mut() = Some(inlet);
-    // The link of the opened stream may have called its outlet meanwhile.
-    let first = End { joint, side: 0 };
-    first.forward();
-    End { joint: Rc::clone(&first.joint), side: 1 }.forward();
+    let first = End::join(accepted, connector, open, crossing)?;
     Ok(Rc::new(first))
 }
 
@@ -95,6 +85,37 @@ impl Half {
 }
 
 impl End {
+    /// As [`bridge`].
+    pub(super) fn join(
+        accepted: Box<dyn Inlet>,
+        connector: &dyn Connector,
+        open: Open,
+        crossing: Crossing,
+    ) -> Result<Self, (Box<dyn Inlet>, OpenError)> {
+        let joint = Rc::new(Joint { halves: Default::default(), crossing });
+        let opened = connector.open(open, Rc::new(Self { joint: Rc::clone(&joint), side: 1 }));
+        let inlet = match opened {
+            Ok(inlet) => inlet,
+            Err(error) => return Err((accepted, error)),
+        };
+        *joint.halves[0].inlet.borrow_mut() = Some(accepted);
+        *joint.halves[1].inlet.borrow_mut() = Some(inlet);
+        // The link of the opened stream may have called its outlet meanwhile.
+        let first = Self { joint, side: 0 };
+        first.forward();
+        Self { joint: Rc::clone(&first.joint), side: 1 }.forward();
+        Ok(first)
+    }
+
+    /// Takes bytes that the link delivered to another outlet, which queued all of them.
+    pub(super) fn take_over(&self, mut queue: Queue) {
+        let mut pieces: VecDeque<Bytes> = iter::from_fn(|| queue.pop()).collect();
+        let sent = self.deliver(&mut pieces);
+        if sent > 0 {
+            self.mine().with_inlet(|inlet| inlet.consumed(sent));
+        }
+    }
+
     fn mine(&self) -> &Half {
         &self.joint.halves[self.side]
     }
@@ -323,6 +344,7 @@ mod tests {
 
     use super::*;
     use crate::pipe::paged;
+    use crate::{Carried, Stats, span};
 
     /// What a link got of its stream.
     #[derive(Clone, Debug, PartialEq, Eq)]
@@ -405,22 +427,59 @@ mod tests {
         }
     }
 
-    /// The link from which the bytes come, the outlet of its stream, and the link of the other
-    /// stream, which takes pages and has room for these bytes.
-    fn joined(room: usize) -> (Rc<Line>, Rc<dyn Outlet>, Rc<Line>) {
-        let (from, to) = (Rc::<Line>::default(), Rc::<Line>::default());
-        to.room.set(room);
-        to.takes_pages.set(true);
-        let open = Open {
+    /// A link without room for another stream.
+    #[derive(Debug)]
+    struct Full;
+
+    impl Connector for Full {
+        fn open(&self, _: Open, _: Rc<dyn Outlet>) -> Result<Box<dyn Inlet>, OpenError> {
+            Err(OpenError::Limit)
+        }
+    }
+
+    fn open() -> Open {
+        Open {
             target: Target::Service("a".to_owned()),
             visitor: None,
             priority: Priority::Bulk,
             fields: None,
-        };
+        }
+    }
+
+    /// The link from which the bytes come, and the link of the other stream, which takes pages and
+    /// has room for these bytes.
+    fn lines(room: usize) -> (Rc<Line>, Rc<Line>) {
+        let (from, to) = (Rc::<Line>::default(), Rc::<Line>::default());
+        to.room.set(room);
+        to.takes_pages.set(true);
+        (from, to)
+    }
+
+    /// As [`lines`], with the outlet of the stream from which the bytes come.
+    fn joined(room: usize) -> (Rc<Line>, Rc<dyn Outlet>, Rc<Line>) {
+        let (from, to) = lines(room);
         let accepted = Box::new(LineInlet(Rc::clone(&from)));
         let opens = Opens(Rc::clone(&to));
-        let outlet = bridge(accepted, &opens, open, Crossing::default()).unwrap();
+        let outlet = bridge(accepted, &opens, open(), Crossing::default()).unwrap();
         (from, outlet, to)
+    }
+
+    /// A stream that waits, and its outlet.
+    fn waiting() -> (Carried, Rc<dyn Outlet>) {
+        let carried = span().0.carry(Crossing::default());
+        let outlet = carried.outlet();
+        (carried, outlet)
+    }
+
+    /// Joins a stream that waited with a stream of the other link.
+    fn join_late(carried: Carried, from: &Rc<Line>, to: &Rc<Line>) {
+        let accepted = Box::new(LineInlet(Rc::clone(from)));
+        carried.bridge(accepted, &Opens(Rc::clone(to)), open(), Crossing::default());
+    }
+
+    /// Delivers bytes, as the link does.
+    fn deliver(outlet: &dyn Outlet, bytes: &'static [u8]) -> usize {
+        outlet.deliver(&mut VecDeque::from([Bytes::from_static(bytes)]))
     }
 
     fn bytes(bytes: &[u8]) -> Got {
@@ -486,5 +545,98 @@ mod tests {
         // Both links end without a reset, as when their worker stops.
         drop((outlet, to.outlet.take()));
         assert_eq!(net::pages::pipes().0, 0);
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_waited_passes_what_it_received_and_then_pages() {
+        let (carried, outlet) = waiting();
+        assert_eq!((deliver(&*outlet, b"abcd"), deliver(&*outlet, b"efgh")), (0, 0));
+        assert!(!outlet.takes_pages());
+        let (from, to) = lines(6);
+        from.takes_pages.set(true);
+        let stats = Rc::<Stats>::default();
+        let crossing = Crossing::new(Rc::clone(&stats), Vec::new());
+        let accepted = Box::new(LineInlet(Rc::clone(&from)));
+        carried.bridge(accepted, &Opens(Rc::clone(&to)), open(), crossing);
+        assert_eq!((to.got(), from.got()), (vec![bytes(b"abcdef")], vec![Got::Consumed(6)]));
+        assert!(outlet.takes_pages());
+        assert_eq!(outlet.deliver_pages(paged(b"ij").await), 0, "bytes are before them");
+        let far = to.outlet.borrow().clone().unwrap();
+        to.room.set(9);
+        far.room();
+        assert_eq!(to.got(), [bytes(b"gh"), pages(b"ij")]);
+        assert_eq!(from.got(), [Got::Consumed(4)]);
+        from.room.set(9);
+        assert_eq!(deliver(&*far, b"no"), 2);
+        assert!(far.takes_pages());
+        assert_eq!(far.deliver_pages(paged(b"pq").await), 2);
+        assert_eq!(from.got(), [bytes(b"no"), pages(b"pq")]);
+        assert_eq!((stats.opened(), stats.bytes_in(), stats.bytes_out()), (1, 10, 4));
+        assert_eq!(outlet.counted_in(), stats.identity());
+        outlet.finish();
+        far.finish();
+        assert_eq!((to.got(), from.got()), (vec![Got::Ended], vec![Got::Ended]));
+        drop((outlet, far, to.outlet.take()));
+        assert_eq!((stats.live(), net::pages::pipes().0), (0, 0));
+    }
+
+    #[test]
+    fn an_end_or_a_stop_that_came_while_a_stream_waited_passes_the_joint() {
+        let (carried, outlet) = waiting();
+        assert_eq!(deliver(&*outlet, b"abcd"), 0);
+        outlet.finish();
+        let (from, to) = lines(2);
+        join_late(carried, &from, &to);
+        assert_eq!(to.got(), [bytes(b"ab")]);
+        let far = to.outlet.borrow().clone().unwrap();
+        to.room.set(9);
+        far.room();
+        assert_eq!(to.got(), [bytes(b"cd"), Got::Ended]);
+        from.room.set(9);
+        assert_eq!(deliver(&*far, b"e"), 1, "the other direction continues");
+        assert_eq!(from.got(), [Got::Consumed(2), Got::Consumed(2), bytes(b"e")]);
+
+        let (carried, outlet) = waiting();
+        outlet.stop(ResetCode::Aborted);
+        let (from, to) = lines(9);
+        join_late(carried, &from, &to);
+        let far = to.outlet.borrow().clone().unwrap();
+        from.room.set(9);
+        assert_eq!(deliver(&*far, b"e"), 1, "it is discarded");
+        assert_eq!((from.got(), deliver(&*outlet, b"ab")), (vec![Got::Ended], 2));
+        assert_eq!(to.got(), [bytes(b"ab")]);
+    }
+
+    #[test]
+    fn a_stream_that_was_reset_while_it_waited_opens_no_stream() {
+        let (carried, outlet) = waiting();
+        assert_eq!(deliver(&*outlet, b"abcd"), 0);
+        outlet.reset(ResetCode::Aborted);
+        let (from, to) = lines(9);
+        join_late(carried, &from, &to);
+        assert!(to.outlet.borrow().is_none() && to.got().is_empty());
+        assert_eq!(deliver(&*outlet, b"ef"), 2);
+    }
+
+    #[test]
+    fn a_reset_after_the_wait_reaches_the_other_stream() {
+        for by_visitor in [true, false] {
+            let (carried, outlet) = waiting();
+            let (from, to) = lines(9);
+            join_late(carried, &from, &to);
+            let far = to.outlet.borrow().clone().unwrap();
+            let (resets, other) = if by_visitor { (&outlet, &to) } else { (&far, &from) };
+            resets.reset(ResetCode::Aborted);
+            assert_eq!(other.got(), [Got::Ended], "by the visitor: {by_visitor}");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_waited_is_refused_where_the_link_takes_no_more() {
+        let (carried, outlet) = waiting();
+        let (from, _) = lines(0);
+        let accepted = Box::new(LineInlet(Rc::clone(&from)));
+        carried.bridge(accepted, &Full, open(), Crossing::default());
+        assert_eq!((from.got(), deliver(&*outlet, b"ab")), (vec![Got::Ended], 2));
     }
 }

@@ -29,6 +29,9 @@
 //! | `flows` | carry datagrams, on one worker or on two |
 //! | `crossing` | the account of the joined streams: counters and limits |
 //! | `lane` | one stream, whose bytes are the lane of a carrier |
+//!
+//! A stream whose worker is not known yet waits as one end of a `span`, and becomes a part of a
+//! `joint` where its worker is this one ([`Carried::bridge`]).
 
 mod crossing;
 mod flows;

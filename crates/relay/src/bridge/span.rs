@@ -7,8 +7,11 @@
 //!
 //! The task with the account of the stream, on the side of the service, delays bytes of both
 //! directions according to the rates.
+//!
+//! A stream waits for its worker with the outlet of its half. If this is its own worker, there are
+//! no tasks: the outlet passes all calls on to that of a joint ([`Carried::bridge`]).
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
@@ -16,15 +19,18 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
-use proto::ResetCode;
+use net::pages::Pages;
+use proto::{Open, ResetCode};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
-use transport::{Inlet, Outlet};
+use transport::{Connector, Inlet, Outlet, deliver_copy};
 
 use super::Crossing;
+use super::joint::End;
 use crate::admit::Way;
 use crate::pace::{self, Portions};
 use crate::pipe::{Queue, throw_away};
+use crate::stats::open_error_code;
 
 /// Capacity of the channel of one direction, in messages. A message is a frame of up to 512 KiB or
 /// a signal. When the channel is full, the sender waits and its link keeps the bytes.
@@ -64,6 +70,7 @@ pub fn span() -> (Span, Span) {
 impl Span {
     /// Makes the outlet of a stream of this worker, before there is an inlet. [`Carried::join`]
     /// then starts the task. `crossing` counts the bytes of this stream as those of the visitor.
+    /// The crossing of a stream that may be bridged has no counters and no rates.
     #[must_use]
     pub fn carry(self, crossing: Crossing) -> Carried {
         let half = Half { crossing, ..Half::default() };
@@ -98,6 +105,33 @@ impl Carried {
         self.half.reset.get().is_some()
     }
 
+    /// Opens a stream at `connector`, which is of this worker, and joins it with this stream as
+    /// [`bridge`](super::bridge) does. The joint gets all that this stream has received meanwhile.
+    /// A stream that the connector does not take is refused.
+    pub fn bridge(
+        self,
+        inlet: Box<dyn Inlet>,
+        connector: &dyn Connector,
+        open: Open,
+        crossing: Crossing,
+    ) {
+        if self.is_reset() {
+            // The drop of the inlet ends this side.
+            return;
+        }
+        let end = match End::join(inlet, connector, open, crossing) {
+            Ok(end) => self.half.joined.get_or_init(|| end),
+            Err((inlet, error)) => return self.refuse(&*inlet, open_error_code(error)),
+        };
+        end.take_over(self.half.queue.take());
+        if self.half.is_finished.get() {
+            end.finish();
+        }
+        if let Some(code) = self.half.stop.take() {
+            end.stop(code);
+        }
+    }
+
     /// Starts the task that carries the bytes of the stream. It ends with the stream.
     pub fn join(self, inlet: Box<dyn Inlet>) {
         let Self { half, span } = self;
@@ -119,10 +153,15 @@ struct Half {
     is_deaf: Cell<bool>,
     changed: Notify,
     crossing: Crossing,
+    /// The outlet that gets all calls, where the other stream is of the same worker.
+    joined: OnceCell<End>,
 }
 
 impl Outlet for Half {
     fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize {
+        if let Some(end) = self.joined.get() {
+            return end.deliver(pieces);
+        }
         if self.is_deaf.get() {
             return throw_away(pieces);
         }
@@ -133,12 +172,29 @@ impl Outlet for Half {
         0
     }
 
+    fn takes_pages(&self) -> bool {
+        self.joined.get().is_some_and(Outlet::takes_pages)
+    }
+
+    fn deliver_pages(&self, pages: Pages) -> usize {
+        match self.joined.get() {
+            Some(end) => end.deliver_pages(pages),
+            None => deliver_copy(self, pages),
+        }
+    }
+
     fn finish(&self) {
+        if let Some(end) = self.joined.get() {
+            return end.finish();
+        }
         self.is_finished.set(true);
         self.changed.notify_one();
     }
 
     fn reset(&self, code: ResetCode) {
+        if let Some(end) = self.joined.get() {
+            return end.reset(code);
+        }
         self.reset.set(Some(code));
         self.is_deaf.set(true);
         self.queue.take();
@@ -146,20 +202,26 @@ impl Outlet for Half {
     }
 
     fn stop(&self, code: ResetCode) {
+        if let Some(end) = self.joined.get() {
+            return end.stop(code);
+        }
         self.stop.set(Some(code));
         self.changed.notify_one();
     }
 
     fn room(&self) {
+        if let Some(end) = self.joined.get() {
+            return end.room();
+        }
         self.changed.notify_one();
     }
 
     fn peer(&self) -> Option<SocketAddr> {
-        self.crossing.visitor()
+        self.joined.get().map_or_else(|| self.crossing.visitor(), Outlet::peer)
     }
 
     fn counted_in(&self) -> *const () {
-        self.crossing.identity()
+        self.joined.get().map_or_else(|| self.crossing.identity(), Outlet::counted_in)
     }
 }
 

@@ -12,7 +12,7 @@ use cluster::node::{OpenVerdict, PeerOpen, Subject};
 use link::Link;
 use node::session::{HOLD, Served, Session, Worker};
 use proto::{Hop, Open, Priority, ResetCode, Target, VisitorFields};
-use relay::{Crossing, Permit, bridge, bridge_flow, flow_span, refuse_stream, span};
+use relay::{Carried, Crossing, Permit, bridge, bridge_flow, flow_span, refuse_stream, span};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, sleep_until};
 use transport::{Connector as _, FlowConnector as _, FlowInlet, FlowOutlet, Inlet, Outlet};
@@ -110,6 +110,12 @@ impl Hops {
         spawn_local(async move {
             let found = own.find(&worker, &hop, || near.is_reset()).await;
             drop(place);
+            // As for a stream that did not wait: its pages pass between links of one worker.
+            let here = found.is_ok().then(|| own.here(&worker, &hop)).flatten();
+            if let Some((session, link)) = here {
+                let to = ToClient { session, hop, visitor, permit };
+                return to.join_here(&worker, &link, near, inlet);
+            }
             let outcome = match found {
                 Ok((session, at)) => {
                     let to = ToClient { session, hop, visitor, permit };
@@ -293,16 +299,27 @@ impl ToClient {
         (Open { target, visitor: address, priority, fields }, link, vec![permit])
     }
 
-    /// Joins the stream with a stream over a link of this worker.
-    fn stream(self, worker: &Rc<Worker>, link: &Link, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+    /// As [`Self::into_open`], with the account of the stream.
+    fn into_crossing(self, worker: &Rc<Worker>, link: &Link) -> (Open, Link, Crossing) {
         let address = self.visitor.address;
         let stats = worker.state.of::<Served>().stats_of(&self.session, &self.hop.service);
         let (open, link, permits) = self.into_open(worker, link.clone());
-        let crossing = Crossing::new(stats, permits).of_visitor(address);
+        (open, link, Crossing::new(stats, permits).of_visitor(address))
+    }
+
+    /// Joins the stream with a stream over a link of this worker.
+    fn stream(self, worker: &Rc<Worker>, link: &Link, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        let (open, link, crossing) = self.into_crossing(worker, link);
         match bridge(inlet, &link, open, crossing) {
             Ok(outlet) => outlet,
             Err((inlet, error)) => refuse_stream(&*inlet, None, relay::open_error_code(error)),
         }
+    }
+
+    /// As [`Self::stream`], for a stream that waited for its verdict.
+    fn join_here(self, worker: &Rc<Worker>, link: &Link, near: Carried, inlet: Box<dyn Inlet>) {
+        let (open, link, crossing) = self.into_crossing(worker, link);
+        near.bridge(inlet, &link, open, crossing);
     }
 
     /// As [`Self::stream`], for a stream of another worker.
