@@ -22,6 +22,8 @@ mod far;
 mod judged;
 mod serve;
 mod start;
+#[cfg(test)]
+mod tests;
 mod visits;
 
 use std::fmt;

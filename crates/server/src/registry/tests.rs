@@ -109,7 +109,7 @@ impl Enrolled for Store {
     }
 }
 
-pub(super) fn sources() -> Sources<'static> {
+pub(crate) fn sources() -> Sources<'static> {
     Sources { env: &|_: &str| None, read: &|_: &Path| Err("no files".to_owned()) }
 }
 
@@ -253,6 +253,12 @@ fn register(generation: u64) -> Register {
         terms: ServiceTerms::default(),
     };
     Register { generation, services: vec![spec], leaving: false, standby: false }
+}
+
+/// A process of a client logs in with one link. Returns its session.
+pub(crate) fn session(registry: &Registry, name: &str) -> Arc<Session> {
+    log_in(&mut registry.sessions(), &greeting().by(name, 1, true), 1).unwrap();
+    registry.session_of(1).unwrap()
 }
 
 /// Registers over the link with this serial.
