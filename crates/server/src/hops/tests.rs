@@ -13,9 +13,10 @@ use config::{ServerFlags, Text};
 use link::{Link, Owner, Settings, State};
 use node::session::{Session, Worker};
 use ops::Serving as _;
-use proto::control::ControlMessage;
+use proto::control::{ControlMessage, Register, ServiceSpec, ServiceTerms};
 use proto::greeting::Features;
-use proto::{Hop, LinkConfig, Open, Priority, ResetCode, Side, Unlimited};
+use proto::{Hop, LinkConfig, NamePattern, Open, Priority, ResetCode, Side, Unlimited};
+use relay::Gate;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use transport::{Inlet, Outlet};
@@ -136,8 +137,19 @@ fn outlets(worker: &Rc<Worker>, session: &Session) -> Vec<String> {
     streams.into_iter().map(|(_, outlet)| format!("{:?}", outlet.unwrap())).collect()
 }
 
-/// Opens a stream to the service of the client, as another node does, with a first byte.
-fn open(worker: &Rc<Worker>, hops: &Arc<Hops>) {
+/// The client has the private service `web`, which `laptop` may visit.
+fn publish(server: &Server, session: &Arc<Session>) {
+    let visitors: Arc<[NamePattern]> = Arc::from(["laptop".parse().unwrap()]);
+    let terms = ServiceTerms { private: Some(visitors), ..ServiceTerms::default() };
+    let service = ServiceSpec { name: "web".parse().unwrap(), public: Vec::new(), terms };
+    let (services, leaving, standby) = (vec![service], false, false);
+    let register = Register { generation: 1, services, leaving, standby };
+    server.registry().shared().private.publish(session, &Gate::new(None), &register);
+}
+
+/// Opens a stream to the service of the client, as another node does, with a first byte. `visitor`:
+/// a client that visits the private service.
+fn open(worker: &Rc<Worker>, hops: &Arc<Hops>, visitor: Option<&str>) {
     let hop = Hop {
         client: "home".parse().unwrap(),
         instance: u64::from_be_bytes([1; 8]),
@@ -145,7 +157,7 @@ fn open(worker: &Rc<Worker>, hops: &Arc<Hops>) {
         service: "web".parse().unwrap(),
         claim: 0,
         mark: None,
-        visitor: None,
+        visitor: visitor.map(|name| name.parse().unwrap()),
     };
     let visitor = HopVisitor { address: None, priority: Priority::Normal, fields: None };
     let outlet = hops.stream(worker, hop, visitor, Box::new(OfNode));
@@ -164,15 +176,16 @@ async fn start() -> Server {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_waited_is_joined_where_its_worker_has_a_link_of_the_client() {
     let is_joined = |outlet: &str| outlet.contains("of a bridge");
-    for at in [0, 1] {
+    for (at, visitor) in [(0, None), (1, None), (0, Some("laptop")), (1, Some("laptop"))] {
         let server = start().await;
         let session = session(server.registry(), "home");
+        publish(&server, &session);
         let judge = Arc::new(Judge::default());
         let hops = Arc::new(Hops::new(server.registry(), Arc::<Judge>::clone(&judge) as _));
         let handles = server.registry().handles();
         let of_client = Arc::clone(&session);
         handles[at].call(move |worker| add_link(worker, &of_client)).await.unwrap();
-        handles[0].call(move |worker| open(worker, &hops)).await.unwrap();
+        handles[0].call(move |worker| open(worker, &hops, visitor)).await.unwrap();
         judge.0.notify_one();
         let joined = async {
             loop {
@@ -184,7 +197,7 @@ async fn a_stream_that_waited_is_joined_where_its_worker_has_a_link_of_the_clien
             }
         };
         let outlet = timeout(Duration::from_secs(10), joined).await.unwrap();
-        assert_eq!(is_joined(&outlet), at == 0, "the link is of worker {at}: {outlet}");
+        assert_eq!(is_joined(&outlet), at == 0, "{visitor:?}, link of worker {at}: {outlet}");
         handles[at].call(move |worker| end_link(worker, &session)).await.unwrap();
         server.close().await;
     }

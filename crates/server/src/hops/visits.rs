@@ -45,6 +45,10 @@ impl Hops {
             let found = own.find_visited(&worker, (&hop, &visit), || near.is_reset()).await;
             drop(place);
             let outcome = match found {
+                // Pages pass between links of one worker.
+                Ok((found, at)) if at == worker.index => {
+                    return visit.lead_here(&worker, &found, near, inlet);
+                }
                 Ok((found, at)) => {
                     let job = move |worker: &Rc<Worker>| visit.lead(worker, &found, vec![], far);
                     match worker.peers.get(at) {

@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ::link::Link;
-use proto::ResetCode;
 use proto::greeting::Name;
-use relay::{Crossing, Permit, Span, bridge, refuse_stream, span};
+use proto::{Open, ResetCode};
+use relay::{Carried, Crossing, Permit, Span, Stats, bridge, refuse_stream, span};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 use transport::{Connector as _, Inlet, Outlet};
@@ -201,11 +201,7 @@ pub(crate) enum VisitPlace {
 impl VisitPlace {
     /// The link of this worker by which the visit goes, and its request. `None`: the link has
     /// ended, or the client is too old.
-    pub(crate) fn request(
-        &self,
-        worker: &Worker,
-        visit: &ClientVisit,
-    ) -> Option<(Link, proto::Open)> {
+    pub(crate) fn request(&self, worker: &Worker, visit: &ClientVisit) -> Option<(Link, Open)> {
         match self {
             Self::Here(found) => {
                 let link = worker.state.live_link(&found.session)?;
@@ -269,6 +265,39 @@ impl ClientVisit {
         }
     }
 
+    /// A link of this worker to the client, the request, and the counters and the permit of the
+    /// stream.
+    fn to_client(
+        &self,
+        worker: &Rc<Worker>,
+        found: &Found,
+    ) -> Result<(Link, Open, Rc<Stats>, Permit), ResetCode> {
+        let link = worker.state.live_link(&found.session).ok_or(ResetCode::Shutdown)?;
+        let open = open(&link, &self.visitor, &self.service, found.priority);
+        let open = open.ok_or(ResetCode::Unknown)?;
+        let permit = found.gate.admit().ok_or(ResetCode::Limit)?;
+        let stats = worker.state.of::<Served>().stats_of(&found.session, &self.service);
+        Ok((link, open, stats, permit))
+    }
+
+    /// Joins a stream of this worker that waited with a stream to the client, over a link of this
+    /// worker.
+    pub(crate) fn lead_here(
+        &self,
+        worker: &Rc<Worker>,
+        found: &Found,
+        near: Carried,
+        inlet: Box<dyn Inlet>,
+    ) {
+        match self.to_client(worker, found) {
+            Ok((link, open, stats, permit)) => {
+                let crossing = Crossing::new(stats, vec![permit]).of_visitor(self.address);
+                near.bridge(inlet, &link, open, crossing);
+            }
+            Err(code) => near.refuse(&*inlet, code),
+        }
+    }
+
     /// Joins `far` with a stream to the client, over a link of this worker.
     pub(crate) fn lead(
         &self,
@@ -277,11 +306,8 @@ impl ClientVisit {
         mut permits: Vec<Permit>,
         far: Span,
     ) -> Result<(), ResetCode> {
-        let link = worker.state.live_link(&found.session).ok_or(ResetCode::Shutdown)?;
-        let open = open(&link, &self.visitor, &self.service, found.priority);
-        let open = open.ok_or(ResetCode::Unknown)?;
-        permits.push(found.gate.admit().ok_or(ResetCode::Limit)?);
-        let stats = worker.state.of::<Served>().stats_of(&found.session, &self.service);
+        let (link, open, stats, permit) = self.to_client(worker, found)?;
+        permits.push(permit);
         // The bytes are counted from the client's side, so the directions are swapped.
         let far = far.carry(Crossing::far(stats, permits).of_visitor(self.address));
         let opened = link.open(open, far.outlet());
