@@ -134,7 +134,7 @@ fn number(variable: &str) -> Option<u64> {
 fn runs(first: u64, nodes: usize, restores: bool) {
     let each = number("CLUSTER_STEPS").unwrap_or(10_000);
     let first = number("CLUSTER_SEED").unwrap_or(first);
-    let count = number("CLUSTER_RUNS").unwrap_or(5);
+    let count = number("CLUSTER_RUNS").unwrap_or(40);
     for seed in first..first + count {
         let failed = std::panic::catch_unwind(|| {
             let world = run(seed, each, nodes, restores);

@@ -253,11 +253,12 @@ impl Claims {
             }
             WriteOutcome::Refused(there) => there,
         };
-        let Some(pending) = self.open.get_mut(&ticket) else { return };
+        let Some(pending) = self.open.get_mut(&ticket).filter(|it| it.tries + 1 < TRIES) else {
+            self.answer(desk, ticket, Claimed::Away);
+            // The claim may have been written before another home changed the record.
+            return self.release_done(desk, standing, key, WriteOutcome::Refused(there));
+        };
         pending.tries += 1;
-        if pending.tries >= TRIES {
-            return self.answer(desk, ticket, Claimed::Away);
-        }
         let Some(found) = there else {
             (pending.there, pending.with, pending.notes) = Default::default();
             return desk.jobs.push_front(Job::Claim(ticket, key));
@@ -407,8 +408,8 @@ impl Claims {
         Some(Write { value, ..Write::delete(key, modified) })
     }
 
-    /// What has become of the write of a released resource. Another home of the process may have
-    /// changed the record, in which this node still is then.
+    /// What has become of the last write of a resource that nobody waits for. Another home of the
+    /// process may have changed the record, in which this node still is then.
     pub(super) fn release_done(
         &self,
         desk: &mut Desk,
@@ -477,7 +478,10 @@ impl Claims {
         key: Key,
         there: Option<KeyValue>,
     ) {
-        let Some(held) = self.held.get_mut(&key) else { return };
+        let Some(held) = self.held.get_mut(&key) else {
+            // It was released meanwhile, and another home has changed the record.
+            return self.release_done(desk, standing, key, WriteOutcome::Refused(there));
+        };
         let Some(found) = there else {
             (held.there, held.with, held.waits) = (Expected::Absent, Vec::new(), true);
             return desk.jobs.push_front(Job::Keep(key));

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use super::{Scene, client, log_in};
+use crate::engine::NoReply;
 use crate::keys::RecordPlace;
 use crate::names::{Class, Generation, Instance, Key, PortProtocol, Space};
 use crate::node::{
-    AWAITED, Claimed, LEASE, Located, NodeInput, Output, RENEWAL, ServerWish, Subject, Ticket,
+    AWAITED, Claimed, LEASE, Located, NodeInput, Output, PATIENCE, RENEWAL, ServerWish, Subject,
+    Ticket,
 };
 use crate::record::{Holding, Record as _};
 
@@ -121,6 +123,32 @@ fn a_resource_of_a_home_that_died_belongs_to_the_other_and_to_no_other_client() 
         let lost = scene.outputs(1).iter().any(|it| matches!(it, Output::Lost { .. }));
         assert!(lost, "the other home hears that it has lost the resource");
         assert_eq!(scene.holders(&key).0, ["n2"]);
+    }
+}
+
+#[test]
+fn a_claim_that_was_given_up_is_released_also_if_another_home_has_changed_the_record() {
+    for key in resources() {
+        let mut scene = Scene::new();
+        (0..2).for_each(|at| scene.join(at, 1 + at as u64));
+        // The engine carries the claim out, and its answer gets lost.
+        let node = scene.nodes.get_mut(&0).unwrap();
+        node.is_cut = true;
+        let (client, about) = (client(0), String::new());
+        let (ticket, instance, expected) = (Ticket(900), Instance(7), None);
+        let of = key.clone();
+        let wish = ServerWish::Claim { ticket, key: of, client, instance, about, expected };
+        scene.give(0, NodeInput::Wish(wish));
+        let (id, batch) = scene.nodes.get_mut(&0).unwrap().requests.pop_last().unwrap();
+        scene.ask(&batch);
+        scene.give(0, NodeInput::Answer(id, Err(NoReply::Unknown)));
+        given(&scene.claim(1, &key, 7, ("a", None)));
+        assert_eq!(scene.holders(&key).0, ["n0", "n1"]);
+        scene.pass(PATIENCE);
+        assert!(scene.outputs(0).contains(&Output::Claimed(ticket, Claimed::Away)));
+        scene.nodes.get_mut(&0).unwrap().is_cut = false;
+        scene.pass(RENEWAL);
+        assert_eq!(scene.holders(&key).0, ["n1"]);
     }
 }
 
