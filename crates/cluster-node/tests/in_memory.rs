@@ -169,6 +169,16 @@ async fn a_silent_watch_is_begun_at_another_member() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_port_of_this_node_is_in_its_table_at_once_also_while_the_watch_is_silent() {
+    let ([one, _], [engine, _]) = two().await;
+    (0..3).for_each(|member| engine.silence(member));
+    let generation = held(one.claim(1, "c", 1).await);
+    let mut ports = one.cluster.ports();
+    let is_there = ports.wait_for(|ports| ports.get(&key(1)).is_some_and(|it| it.0 == generation));
+    timeout(SECOND, is_there).await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_claim_whose_answer_is_lost_is_held_once() {
     let ([one, two], [engine, _]) = two().await;
     engine.lose(2);

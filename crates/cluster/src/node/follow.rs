@@ -22,6 +22,7 @@ use bytes::Bytes;
 use super::desk::{Desk, What};
 use super::io::{Lane, Output, WatchId, Watched};
 use super::news::News;
+use super::writes::Write;
 use crate::engine::{
     Change, Done, KeyValue, NoReply, Operation, Performed, Range, Revision, Transaction,
 };
@@ -275,6 +276,23 @@ impl Follow {
                 Change::Delete { key, at } => self.tables.deleted(desk, &key, at),
             }
         }
+    }
+
+    /// A port of a client of this node is in the tables at once, also while the watch is silent:
+    /// the server has listened there for a client of another node, and leaves the port to its own.
+    pub(super) fn own_write(&mut self, desk: &mut Desk, write: &Write, change: Revision) {
+        let (Some(RecordPlace::Resource(Key::Port(..))), Some(value)) =
+            (&write.place, &write.value)
+        else {
+            return;
+        };
+        if self.revision.0 == 0 {
+            // The tables are not read yet.
+            return;
+        }
+        let (key, value, lease) = (write.key.clone(), value.clone(), None);
+        let found = KeyValue { key, value, created: change, modified: change, lease };
+        self.changed(desk, &found, None);
     }
 
     /// A record of this node was written by this change, which the watch has to report.

@@ -570,6 +570,9 @@ impl Node {
     }
 
     fn done(&mut self, job: Job, write: Write, outcome: WriteOutcome) {
+        if let WriteOutcome::Written(change) = outcome {
+            self.follow.own_write(&mut self.desk, &write, change);
+        }
         let standing = standing!(self);
         let desk = &mut self.desk;
         match job {
