@@ -10,7 +10,7 @@ use testkit::stage::{Daemon, etcd};
 
 use crate::harness::{LONG, Origin, SOON, free_port, run, tunnel, wait};
 
-pub(crate) const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
+const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 
 /// The secret of a cluster whose nodes reach each other over `tcp://`.
 const SECRET: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3uq7xJ2vKp0mZ";

@@ -14,14 +14,17 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::time::sleep;
 
 use super::herd::until;
-use crate::cluster::{Stage, TOKEN};
+use crate::cluster::Stage;
 
 const CLIENTS: usize = 10_000;
 
 /// The names that are visited at each node: each tenth.
 const VISITED: usize = CLIENTS / 10;
 
-const DOMAIN: &str = "many.example.test";
+const DOMAIN: &str = "many.test";
+
+/// The token of each client.
+const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 
 /// The most time until all clients are reachable at each node.
 const REACHABLE: Duration = Duration::from_secs(10);
@@ -43,8 +46,8 @@ fn ten_thousand_clients_come_back_to_three_nodes_at_once() {
     setrlimit(Resource::Nofile, limit).unwrap();
     let mut lines = String::new();
     for n in 0..CLIENTS {
-        let allow = format!("{{ http: c{n}.{DOMAIN} }}");
-        writeln!(lines, "  - {{ name: c{n}, token: {TOKEN}, allow: {allow} }}").unwrap();
+        // A file of a configuration has 1 MiB at most.
+        writeln!(lines, "  - {{name: c{n},token: {TOKEN},allow: {{http: '*.{DOMAIN}'}}}}").unwrap();
     }
     let stage = Stage::with_clients(lines);
     let servers = stage.doors().map(|[clients, _]| Server {
