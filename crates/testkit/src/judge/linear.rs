@@ -206,7 +206,8 @@ impl<'a, M: Model> Search<'a, M> {
 
     fn run(mut self, first: M::State) -> Result<M::State, NotLinear> {
         let mut path = vec![self.at(first, Vec::new())];
-        for _ in 0..PLACES {
+        let mut places = 0;
+        while places < PLACES {
             let Some(place) = path.last_mut() else { return Err(self.worst) };
             if self.left == 0 {
                 return Ok(place.state.clone());
@@ -217,6 +218,8 @@ impl<'a, M: Model> Search<'a, M> {
                 continue;
             };
             let Some(after) = self.model.step(&place.state, &self.calls[call].op) else { continue };
+            // A call that cannot follow costs little, and of a long history there are thousands.
+            places += 1;
             let taken = self.take(call);
             if self.is_new(&after) {
                 path.push(self.at(after, taken));
