@@ -302,8 +302,8 @@ impl Follow {
         {
             // A write that was answered after 10 s of silence is not the one to wait for.
             let until = self.heard.after(SILENCE - LAG);
-            let now = desk.now;
-            self.wrote.get_or_insert(now.min(until));
+            let wrote = desk.now.min(until);
+            self.wrote = self.wrote.or(Some(wrote));
         }
     }
 
