@@ -88,9 +88,9 @@ fn ten_thousand_clients_come_back_to_three_nodes_at_once() {
         });
         let [a, b, c] = visits;
         tokio::join!(a, b, c);
-        let reachable = begun.elapsed();
-        println!("{VISITED} names visited at each node within {reachable:?} in all");
+        println!("{VISITED} names visited at each node {:?} after the begin", begun.elapsed());
         assert!(herd.visits() >= 3 * VISITED, "{} visits arrived", herd.visits());
-        assert!(reachable < REACHABLE, "{reachable:?}");
+        // Each visit was served at its first attempt.
+        assert!(back < REACHABLE, "{back:?}");
     });
 }
