@@ -534,9 +534,13 @@ mod tests {
         assert!(resource.lead(place.clone()).await);
         assert_eq!(resource.claim(), Some(Generation(6)));
 
+        // The refusal counts for a time, which a busy machine may need for these lines.
+        let begun = Instant::now();
         resource.moved(&hop, session.id);
-        assert_eq!(resource.claim(), None);
-        assert!(!resource.lead(place).await, "the node has just refused this record");
+        let (claim, leads) = (resource.claim(), resource.lead(place.clone()).await);
+        if begun.elapsed() < REFUSED {
+            assert_eq!((claim, leads), (None, false), "the node has just refused this record");
+        }
         let leads_again = async {
             while resource.claim().is_none() {
                 sleep(PAUSE).await;
@@ -544,8 +548,12 @@ mod tests {
         };
         tokio::time::timeout(REFUSED * 30, leads_again).await.unwrap();
         // A second refusal counts as well.
+        let begun = Instant::now();
         resource.moved(&hop, session.id);
-        assert_eq!(resource.claim(), None);
+        let claim = resource.claim();
+        if begun.elapsed() < REFUSED {
+            assert_eq!(claim, None);
+        }
         resource.close(FarEnd::Gone).await;
         server.close().await;
     }
